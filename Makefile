@@ -58,6 +58,9 @@ pictures: .venv/.stamp ## write docs/pictures/status.svg and rollback.svg from w
 reference: .venv/.stamp ## write what docs/reference takes from the chart, the CLI, the API and the metrics
 	@$(PY) -m tests.reference
 
+dashboard: .venv/.stamp ## write the chart's Grafana dashboard from tests/monitoring/panels.py
+	@$(PY) -m tests.monitoring
+
 cluster: .venv/.stamp ## the embedded Kubernetes by itself
 	@$(PY) -m tests.cluster up
 
@@ -96,6 +99,9 @@ bench-gateway: .venv/.stamp ## CPU per decision and latency beside a direct call
 
 bench-prefixes: .venv/.stamp ## TTFT and cached tokens of 40 tenants' prompts on 4 engines: in turn, by fewest requests, sglang-router, ours
 	@$(PY) -m tests.bench.prefixes
+
+bench-tables: .venv/.stamp ## CPU of the gateway for one change of an EndpointSlice, and requests while such changes come
+	@$(PY) -m tests.bench.tables
 
 bench-operator: .venv/.stamp ## 1,000 endpoints with faked pods, beside a bare client's same writes
 	@$(PY) -m tests.bench.operator
@@ -137,4 +143,4 @@ demo-model: .venv/.stamp ## train embedded://demo again (about ten minutes on tw
 lock: .venv/.stamp ## write requirements/*.txt anew (hashes, no addresses)
 	@./requirements/lock.sh
 
-.PHONY: help venv demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-prefixes bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference
+.PHONY: help venv dashboard demo demo-down test test-unit test-integration test-e2e test-extended fuzz lint crds docs docs-serve pictures cluster cluster-down images bench-engine bench-api bench-sampler bench-step bench-serving bench-speculation bench-structured bench-weights bench-gateway bench-prefixes bench-tables bench-operator bench-day bench-rollout bench-verdicts bench-wake bench-cluster bench-docs release-check release-wheels release-chart release-images demo-model lock reference

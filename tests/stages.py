@@ -42,9 +42,11 @@ LINT: tuple[tuple[str, ...], ...] = (
         "tests/docs",
         "tests/bench/cluster.py",
         "tests/reference",
+        "tests/monitoring",
     ),
     ("python", "-m", "llmendpoint_operator.api.generate", "--check"),
     ("python", "-m", "tests.reference", "--check"),
+    ("python", "-m", "tests.monitoring", "--check"),
 )
 SELECTIONS = {
     "unit": stages_report.UNIT,

@@ -86,7 +86,8 @@ class OnServer(_Both):
         self.write(lambda connection: connection.execute("SELECT 1"))
 
     def empty(self) -> None:
-        self.write(lambda connection: connection.execute("TRUNCATE batches, files, lines, chunks, responses"))
+        tables = "batches, files, lines, chunks, responses, response_streams, response_events"
+        self.write(lambda connection: connection.execute(f"TRUNCATE {tables}"))
         self.write(lambda connection: connection.execute("UPDATE responses_usage SET count = 0, bytes = 0"))
 
     def crash(self) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from llmendpoint_batch.core.bounds import Bounds
 from llmendpoint_batch.core.clock import LONGEST_GAP, Saved, begin
-from llmendpoint_batch.core.lane import Lane
+from llmendpoint_batch.core.lane import LONGEST_PAUSE, Lane, Refusals
 from llmendpoint_batch.core.lines import Fault, Line, read_line
 from llmendpoint_batch.core.outcomes import Again, Broken, Keep, Reply, judge, read_retry_after
 from llmendpoint_batch.core.records import Status, answer_line, unanswered_line
@@ -67,6 +67,20 @@ def test_a_busy_endpoint_gets_half_as_many_lines_and_none_for_a_while() -> None:
     for _ in range(20):
         lane.answered()
     assert (lane.limit, lane.seconds(16.0)) == (8, 0.0)
+
+
+def test_a_line_that_is_refused_while_others_are_answered_waits_alone_and_longer_each_time() -> None:
+    refusals = Refusals()
+    assert not refusals.again(answers=7), "the endpoint may have no room"
+    assert refusals.pause(None, 0) == 0, "it is the next one"
+    assert not refusals.again(answers=7), "nobody was answered since"
+    assert refusals.pause(3.0, 0) == 3.0, "as the endpoint says"
+    assert refusals.pause(None, 0) == 0.5
+    assert refusals.again(answers=8)
+    assert refusals.pause(None, 0) == 1.0
+    for _ in range(50):
+        refusals.again(answers=9)
+    assert refusals.pause(None, 0) == LONGEST_PAUSE
 
 
 @given(st.lists(st.sampled_from(["sent", "ended", "busy", "answered"]), max_size=60))

@@ -11,14 +11,14 @@ from aiohttp.test_utils import TestServer
 
 from batch.tests.responding import MODEL, happens
 from batch.tests.upstream import serve_upstream
-from llmendpoint_batch.api import rooms
+from llmendpoint_batch.api import response_replays, rooms
 from llmendpoint_batch.api.app import make_api
 from llmendpoint_batch.api.service import Service
 from llmendpoint_batch.core import lane
 from llmendpoint_batch.core.outcomes import MOST_ATTEMPTS, Broken
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.settings import Settings
-from llmendpoint_batch.store import responses
+from llmendpoint_batch.store import response_events, response_usage, responses
 from llmendpoint_batch.store.opening import open_storage
 from llmendpoint_batch.work import background as in_background
 from llmendpoint_batch.work.background import Background
@@ -58,7 +58,7 @@ async def test_of_a_response_that_finds_no_room_for_its_conversation_nothing_sta
         more = {"model": MODEL, "input": "y", "previous_response_id": first["id"]}
         refused = await client.post("/v1/responses", json=more)
         assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_many_responses")
-        count, _ = await service.database.read(responses.usage)
+        count, _ = await service.database.read(response_usage.usage)
         assert count == 1
 
 
@@ -138,3 +138,45 @@ async def test_a_background_response_whose_attempts_all_break_fails(
         await asyncio.gather(running, return_exceptions=True)
         assert len(sent) == MOST_ATTEMPTS
         assert found["error"]["code"] == "server_error"
+
+
+@pytest.mark.parametrize("bound", ["EVENTS_BYTES", "responses_bytes"])
+async def test_a_background_stream_whose_events_find_no_room_fails_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    async with serve_upstream() as upstream, in_process(tmp_path, upstream.url) as (client, service):
+        if bound == "EVENTS_BYTES":
+            monkeypatch.setattr(response_events, bound, 2_000)
+        else:
+            monkeypatch.setattr(service.background.events, "_most_bytes", 2_000)
+        running = asyncio.create_task(service.background.run())
+        body = {"model": MODEL, "input": "y" * 100, "background": True, "stream": True}
+        text = (await client.post("/v1/responses", json=body)).text
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        last = text.split("event: ")[-1]
+        assert last.startswith("response.failed")
+        assert "more than 2000 bytes" in last or "may have 2000 bytes" in last
+
+
+async def test_a_silent_stream_has_comments_and_who_leaves_it_frees_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(response_replays, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(response_replays, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(rooms, "OPEN_REQUESTS", 1)
+    async with serve_upstream() as upstream, in_process(tmp_path, upstream.url) as (client, _):
+        body = {"model": MODEL, "input": "y", "background": True, "stream": True}  # nobody sends it
+        async with client.stream("POST", "/v1/responses", json=body) as answer:
+            async for line in answer.aiter_lines():
+                if line.startswith(":"):
+                    break
+            assert (await client.post("/v1/responses", json=body)).status_code == 429
+
+        async with asyncio.timeout(10):
+            for _ in range(500):
+                answer = await client.post("/v1/responses", json=body | {"stream": False})
+                if answer.status_code == 200:
+                    break
+                await asyncio.sleep(0.02)
+        assert answer.status_code == 200

@@ -1,17 +1,21 @@
 """docs/concepts/responses.md: in any order of steps and crashes a response has one end, and the sums are those of the rows."""
 
 import msgspec
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from batch.tests.postgres import Server
 from batch.tests.storage import OnDisk, OnServer, Storage
+from llmendpoint_batch.core.bounds import EVENTS_BYTES, EVENTS_SECONDS
 from llmendpoint_batch.core.response_object import OPEN, Final, State, Stored, final_of
 from llmendpoint_batch.errors import Refused
-from llmendpoint_batch.store import responses
+from llmendpoint_batch.store import response_events, response_replay, response_usage, responses
+from llmendpoint_batch.store.response_events import Group
 
 ROOM = 4_000
+EVENTS = b"event: a\ndata: {}\n\n" * 2
 
 
 def answer(text: str) -> bytes:
@@ -34,16 +38,19 @@ class Store(RuleBasedStateMachine):
         self.ends: dict[str, bytes] = {}
         self.gone: set[str] = set()
         self.previous: dict[str, str | None] = {}
+        self.events: dict[str, int] = {}
+        self.begun: set[str] = set()
 
-    @rule(target=made, background=st.booleans(), previous=st.none() | made)
-    def create(self, background: bool, previous: str | None) -> str:
+    @rule(target=made, background=st.booleans(), previous=st.none() | made, streamed=st.booleans())
+    def create(self, background: bool, previous: str | None, streamed: bool) -> str:
         self.count += 1
         state = State.QUEUED if background else State.IN_PROGRESS
         item = msgspec.json.encode([{"role": "user", "content": f"item {self.count}"}])
         new = Stored(f"resp_{self.count}", state, "m", 0, background, "", previous, b"{}", item)
         deadline = self.age + (5 if background else 100)
         try:
-            self.db.write(responses.create, new, 1, self.age + 100, deadline, ROOM)
+            events = EVENTS if streamed and background else b""
+            self.db.write(responses.create, new, 1, self.age + 100, deadline, ROOM, events)
         except Refused as refused:
             self.gone.add(new.id)
             full = refused.code == "storage_quota_exceeded"
@@ -54,6 +61,8 @@ class Store(RuleBasedStateMachine):
             return new.id
         assert previous is None or self.may_continue(previous)
         self.previous[new.id] = previous
+        if streamed and background:
+            self.events[new.id] = 2
         return new.id
 
     def may_continue(self, previous: str | None) -> bool:
@@ -67,6 +76,8 @@ class Store(RuleBasedStateMachine):
     @rule(name=made)
     def begin(self, name: str) -> None:
         found = self.db.write(responses.begin, name)
+        if found is not None:
+            self.begun.add(name)
         assert found is None or (found.background and name not in self.ends and name not in self.gone)
 
     @rule(name=made, text=st.sampled_from(["a", "bb"]))
@@ -82,6 +93,45 @@ class Store(RuleBasedStateMachine):
         assert done == (name not in self.ends)
         if done:
             self.ends[name] = final.answer
+
+    @rule(name=made, count=st.integers(1, 3))
+    def say(self, name: str, count: int) -> None:
+        """Its endpoint says so many events."""
+        first = self.events.get(name, 0)
+        group = Group(name, first, first + count - 1, EVENTS[: len(EVENTS) // 2] * count)
+        refused = self.db.write(response_events.add, [group], ROOM)
+        there = name in self.events and name not in self.gone
+        if not refused:
+            assert there
+            assert name not in self.ends
+            self.events[name] += count
+        else:
+            assert not there or name in self.ends or "no room" in refused[name]
+
+    @invariant()
+    def events_are_read_from_any_number_on_and_the_end_is_the_last(self) -> None:
+        for name, count in self.events.items():
+            if name in self.gone:
+                continue
+            for after in range(-1, count):
+                piece = self.read_on(name, after)
+                if piece is None:
+                    assert name in self.ends
+                    continue
+                if after < count - 1:
+                    assert piece.data.count(b"\n\n") == piece.last - after
+                    assert not piece.ended
+                else:
+                    assert piece.ended == (name in self.ends) == bool(piece.data)
+
+    def read_on(self, name: str, after: int) -> response_replay.Piece | None:
+        """None: its events are past their time."""
+        try:
+            return self.db.read(response_replay.piece_after, name, after)
+        except Refused as refused:
+            if refused.code != "no_events":
+                raise
+            return None
 
     @rule(name=made)
     def cancel(self, name: str) -> None:
@@ -112,17 +162,20 @@ class Store(RuleBasedStateMachine):
             self.age + 100,
         )
         self.db.write(responses.remove_old, self.age, 100)
+        self.db.write(response_events.remove_old, self.age * 30, 100)
         self.look_again()
 
     @rule()
     def crash(self) -> None:
         self.db.crash()
-        self.db.write(responses.requeue)
+        self.db.write(responses.requeue, self.age + 100)
         self.db.write(responses.fail_lost, (), self.age, self.age + 100)
         self.look_again()
         for name in self.previous.keys() - self.gone:
             stored = self.db.read(responses.get, name)
             assert stored.state not in OPEN or (stored.background and stored.state is State.QUEUED)
+            assert self.events.get(name, 0) <= 2 or name in self.ends or name not in self.begun
+        self.begun.clear()
 
     def look_again(self) -> None:
         """What the service ended or deleted by itself."""
@@ -141,10 +194,12 @@ class Store(RuleBasedStateMachine):
         there = self.previous.keys() - self.gone
         for name in there:
             assert self.db.read(responses.get, name).answer == self.ends.get(name)
-        count, size = self.db.read(responses.usage)
+        count, size = self.db.read(response_usage.usage)
         sql = "SELECT count(*), coalesce(sum(length(fields) + length(items) + coalesce(length(answer), 0)), 0) FROM responses"
         rows, summed = self.db.read(lambda c: c.execute(sql).fetchone())
-        assert (count, size) == (rows, int(summed)) == (len(there), size)
+        sql = "SELECT coalesce(sum(length(data)), 0) FROM response_events"
+        [kept] = self.db.read(lambda c: c.execute(sql).fetchone())
+        assert (count, size) == (rows, int(summed) + int(kept)) == (len(there), size)
 
     @invariant()
     def conversations_hold_every_turn(self) -> None:
@@ -173,6 +228,24 @@ def test_the_same_holds_on_postgresql(postgres: Server) -> None:
     run_state_machine_as_test(
         OnPostgres, settings=settings(max_examples=15, stateful_step_count=30, deadline=None)
     )
+
+
+def test_events_of_one_response_have_a_bound_and_are_kept_for_an_hour_after_its_end() -> None:
+    db = OnDisk()
+    new = Stored("resp_1", State.QUEUED, "m", 0, True, "", None, b"{}", b"[]")
+    db.write(responses.create, new, 0, 100, 100, 1 << 30, EVENTS)
+    large = bytes(EVENTS_BYTES // 2)
+    assert db.write(response_events.add, [Group("resp_1", 2, 2, large)], 1 << 30) == {}
+    refused = db.write(response_events.add, [Group("resp_1", 3, 3, large)], 1 << 30)
+    assert "more than" in refused["resp_1"]
+    db.write(responses.cancel, "resp_1", 10_000.0)
+    assert db.write(response_events.remove_old, 50.0, 100) == 0
+    assert db.write(response_events.remove_old, 50.0 + EVENTS_SECONDS, 100) == 1
+    with pytest.raises(Refused, match="kept for an hour"):
+        db.read(response_replay.check, "resp_1", -1)
+    assert db.read(responses.get, "resp_1").state is State.CANCELLED
+    assert db.read(response_usage.usage)[1] < 10_000
+    db.close()
 
 
 def test_what_a_response_continues_is_kept_as_long_as_that_response() -> None:

@@ -148,7 +148,6 @@ async def test_input_items_come_in_pages(responses_stage: Stage) -> None:
         ({"store": 1}, "store", "true or false"),
         ({"background": "yes"}, "background", "true or false"),
         ({"background": True, "store": False}, "background", "needs store"),
-        ({"background": True, "stream": True}, "stream", "do not go together"),
         ({"previous_response_id": 7}, "previous_response_id", "a text"),
         ({"previous_response_id": "resp_\0x"}, "previous_response_id", "a text"),
         ({"previous_response_id": "resp_x"}, "previous_response_id", "No such response"),

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import os
 import random
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from batch.tests.upstream import serve_upstream
 from llmendpoint_batch.api import receiving
 from llmendpoint_batch.api.app import make_api
 from llmendpoint_batch.api.service import Service
+from llmendpoint_batch.core.records import File
 from llmendpoint_batch.core.uploads import Part, Upload
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.settings import Settings
@@ -251,6 +253,75 @@ async def test_an_upload_is_completed_once_or_not_though_the_service_is_killed(
         else:
             kept = set(os.listdir(tmp_path / "files"))
         assert kept == set(found)
+
+
+class Slow(Folder):
+    """Its reads wait until they may go on."""
+
+    def __init__(self, data: Path) -> None:
+        super().__init__(data)
+        self.asked, self.go_on = threading.Event(), threading.Event()
+
+    def read(self, file_id: str, offset: int, length: int) -> bytes:
+        self.asked.set()
+        assert self.go_on.wait(20)
+        return super().read(file_id, offset, length)
+
+
+@pytest.mark.parametrize("other", ["cancel", "complete"])
+async def test_an_upload_that_ends_otherwise_while_it_is_put_together_is_refused(
+    tmp_path: Path, other: str
+) -> None:
+    """Its parts are deleted under the reader."""
+    settings, times, metrics, blobs = (
+        Settings(tmp_path, "http://127.0.0.1:9"),
+        Times(None),
+        Metrics(),
+        Slow(tmp_path),
+    )
+    database, sender = Database(Sqlite(tmp_path / "rows")), Sender(settings.gateway, 1)
+    background = Background(database, sender, times, settings, metrics)
+    served = Service(database, blobs, sender, background, times, settings, lambda: None)
+    async with (
+        TestServer(make_api(served)) as server,
+        openai.AsyncOpenAI(base_url=str(server.make_url("/v1")), api_key="none", max_retries=0) as client,
+    ):
+        upload_id = await begin(client)
+        parts = [await part(client, upload_id, CONTENT)]
+        completing = asyncio.create_task(client.uploads.complete(upload_id, part_ids=parts))
+        await asyncio.to_thread(blobs.asked.wait, 20)
+        if other == "cancel":
+            ended = await client.uploads.cancel(upload_id)
+        else:
+            file = File("file-1", "in.jsonl", "batch", len(CONTENT), 0, 0, 1e9)
+            ended, _ = await database.write(uploads.complete, upload_id, file)
+            await asyncio.to_thread(blobs.remove, parts[0])
+        blobs.go_on.set()
+        with pytest.raises(openai.BadRequestError, match=f"is {ended.status}") as refused:
+            await completing
+        assert refused.value.code == "upload_not_pending"
+        assert not any(path.name.startswith("file-") for path in (tmp_path / "files").iterdir())
+    database.close()
+
+
+async def test_of_completing_and_cancelling_at_once_one_wins(stage: Process) -> None:
+    client, ends = stage.client, list[str]()
+    for _ in range(12):
+        upload_id = await begin(client)
+        parts = [await part(client, upload_id, CONTENT)]
+        both: Any = [client.uploads.complete(upload_id, part_ids=parts), client.uploads.cancel(upload_id)]
+        if len(ends) % 2:
+            both.reverse()
+        found = await asyncio.gather(*both, return_exceptions=True)
+        [won] = [one for one in found if not isinstance(one, BaseException)]
+        [lost] = [one for one in found if isinstance(one, BaseException)]
+        assert isinstance(lost, openai.BadRequestError)
+        assert lost.code == "upload_not_pending"
+        ends.append(won.status)
+        if won.file is not None:
+            assert (await client.files.content(won.file.id)).content == CONTENT
+            await client.files.delete(won.file.id)
+    assert len(ends) == 12
 
 
 async def test_who_sends_a_byte_now_and_then_keeps_no_place_that_another_upload_needs(

@@ -96,6 +96,29 @@ async def test_batches_of_one_endpoint_share_it(tmp_path: Path) -> None:
         assert upstream.most <= 2
 
 
+async def test_a_line_that_never_finds_room_steps_back_so_that_the_others_go_on(tmp_path: Path) -> None:
+    async def answer(body: Json) -> web.StreamResponse:
+        never = body["prompt"].startswith("never")
+        return error(429, "queue_full", **{"retry-after": "0"}) if never else await usual(body)
+
+    async with serve_upstream() as upstream, service(tmp_path, upstream.url, "--concurrency", "1") as process:
+        upstream.answer = answer
+        held = await submit(process.client, lines(["never-1", *(f"own-{n}" for n in range(100)), "never-2"]))
+        other = await submit(process.client, lines([f"other-{n}" for n in range(40)]))
+        assert (await ended(process.client, other.id)).status == "completed"
+        for _ in range(600):
+            counts = (await process.client.batches.retrieve(held.id)).request_counts
+            if counts is not None and counts.completed == 100:
+                break
+            await asyncio.sleep(0.05)
+        assert counts is not None
+        assert counts.completed == 100
+        assert upstream.asked["never-1"] < 30, "it comes back ever more seldom"
+        upstream.answer = None
+        assert (await ended(process.client, held.id, 60)).status == "completed"
+        assert upstream.asked["never-2"] > 1
+
+
 async def test_a_second_process_does_not_get_the_folder(tmp_path: Path) -> None:
     async with serve_upstream() as upstream, service(tmp_path, upstream.url):
         with pytest.raises(InUse, match="another process serves"):

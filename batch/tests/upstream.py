@@ -40,7 +40,7 @@ class Upstream:
         self.most = max(self.most, self.now)
         try:
             await asyncio.sleep(self.seconds)
-            if body.get("stream"):
+            if body.get("stream") and self.answer is None and "bad" not in body["prompt"]:
                 return await streamed(request, body, self.seconds)
             return await (self.answer or usual)(body)
         finally:

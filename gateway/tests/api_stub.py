@@ -9,6 +9,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 from tests.ports import free_port
 
@@ -16,11 +17,12 @@ OPERATOR = "system:serviceaccount:llm-system:llmendpoint-operator"
 
 
 class ApiStub:
-    """List and watch of the two kinds, and reviews of tokens, as the API server speaks them. `down()` refuses connections.
+    """List and watch of the three kinds, and reviews of tokens, as the API server speaks them. `down()` refuses connections.
 
-    `users`: whose each token is. `reviews` are counted when they come, `answered` when they have been."""
+    `users`: whose each token is. `reviews` are counted when they come, `answered` when they have been. `refused`: plural -> the
+    status with which its lists are answered."""
 
-    PLURALS = ("llmendpoints", "endpointslices")
+    PLURALS = ("llmendpoints", "endpointslices", "llmkeys")
 
     def __init__(self) -> None:
         self.port = free_port()
@@ -31,6 +33,7 @@ class ApiStub:
         self.reviews = self.answered = 0
         self.watchers: list[tuple[str, queue.Queue[dict[str, Any] | None]]] = []
         self.lists = 0
+        self.refused: dict[str, int] = {}
         self.silent_deletes: set[str] = set()
         self.server: ThreadingHTTPServer | None = None
         self.up()
@@ -69,14 +72,20 @@ class ApiStub:
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
         path, _, query = request.path.partition("?")
-        plural = path.rsplit("/", 1)[1]
+        plural, asked = path.rsplit("/", 1)[1], dict(parse_qsl(query))
+        if plural in self.refused:
+            request.send_error(self.refused[plural])
+            return None
         if "watch=true" in query:
             return self.watch(request, plural)
+        limit, start = int(asked.get("limit", 10**9)), int(asked.get("continue", 0))
         with self.lock:
             self.lists += 1
+            items = list(self.objects[plural].values())
+            more = {"continue": str(start + limit)} if len(items) > start + limit else {}
             body = {
-                "metadata": {"resourceVersion": str(self.version)},
-                "items": list(self.objects[plural].values()),
+                "metadata": {"resourceVersion": str(self.version), **more},
+                "items": items[start : start + limit],
             }
         data = json.dumps(body).encode()
         request.send_response(200)

@@ -35,7 +35,7 @@ main()
 
 class GatewayProcess:
     """The two processes; `close` ends them. `folder` holds their sockets and logs. `bounds`: other values for names of
-    core/envoy/bounds.py in Envoy; whatever this machine has, Envoy's memory limit is DEFAULT_MEMORY_BYTES."""
+    core/envoy/bounds.py in both; whatever this machine has, Envoy's memory limit is DEFAULT_MEMORY_BYTES."""
 
     def __init__(
         self,
@@ -43,11 +43,13 @@ class GatewayProcess:
         kubeconfig: Path,
         batch_service: str | None = None,
         picker_flags: tuple[str, ...] = (),
+        authentication: str = "off",
         **bounds: Any,
     ) -> None:
         self.folder, self.kubeconfig, self.bounds = folder, kubeconfig, bounds
         self.port, self.http_port = free_port(), free_port()
         self.batch_service, self.picker_flags = batch_service, picker_flags
+        self.authentication = authentication
         self.socket = folder / "control.sock"
         self.processes: list[subprocess.Popen[bytes]] = []
         self.start_picker()
@@ -74,7 +76,7 @@ class GatewayProcess:
 
     def _start(self, command: str, *options: str) -> subprocess.Popen[bytes]:
         program = ["-m", "llmendpoint_gateway"]
-        if command == "envoy":
+        if command == "envoy" or self.bounds:
             program = ["-c", BOUNDED, json.dumps(self.bounds)]
         arguments = [
             *program,
@@ -83,6 +85,8 @@ class GatewayProcess:
             str(self.socket),
             "--host",
             "127.0.0.1",
+            "--authentication",
+            self.authentication,
         ]
         with (self.folder / f"{command}.log").open("ab") as log:
             process = subprocess.Popen(

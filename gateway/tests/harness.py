@@ -32,7 +32,10 @@ class Gateway(GatewayProcess):
 
         def done() -> bool:
             state = self.state()
-            listed = {f"team/{name}" for name in self.api.objects["llmendpoints"]}
+            listed = {
+                f"{body['metadata']['namespace']}/{name}"
+                for name, body in self.api.objects["llmendpoints"].items()
+            }
             return (
                 state["synced"]
                 and state["connected"]
@@ -47,14 +50,16 @@ class Gateway(GatewayProcess):
         self.backends.append(backend)
         return backend
 
-    def endpoint(self, *backends: Backend, name: str = "", revision: str = "r1", **more: Any) -> str:
+    def endpoint(
+        self, *backends: Backend, name: str = "", revision: str = "r1", namespace: str = "team", **more: Any
+    ) -> str:
         """An endpoint at a revision with these replicas, routed; returns its name."""
         self.endpoints += 1
         name = name or f"chat{self.endpoints}"
         for backend in backends:
-            self.replica(name, revision, backend)
-        self.activate(name, revision, **more)
-        self.routed(name, revision, *backends)
+            self.replica(name, revision, backend, namespace=namespace)
+        self.activate(name, revision, namespace=namespace, **more)
+        self.routed(name, revision, *backends, namespace=namespace)
         return name
 
     def activate(
@@ -64,13 +69,16 @@ class Gateway(GatewayProcess):
         names: tuple[str, ...] = (),
         created: str = "",
         replicas: int = 0,
+        namespace: str = "team",
+        labels: dict[str, str] | None = None,
         **spec: Any,
     ) -> None:
         """`replicas` is what the spec asks for: with 0, nobody waits for one. `spec`: further fields of it."""
         body: dict[str, Any] = {
             "metadata": {
-                "namespace": "team",
+                "namespace": namespace,
                 "name": name,
+                "labels": labels or {},
                 "creationTimestamp": created or "2026-01-01T00:00:00Z",
             },
             "spec": {
@@ -153,12 +161,12 @@ class Gateway(GatewayProcess):
     def remove_replica(self, name: str, revision: str, backend: Backend, silently: bool = False) -> None:
         self.api.delete("endpointslices", f"{name}-{revision}-{backend.port}", silently)
 
-    def routed(self, name: str, revision: str | None, *backends: Backend) -> None:
+    def routed(self, name: str, revision: str | None, *backends: Backend, namespace: str = "team") -> None:
         """Wait until exactly these replicas of this revision are ready in /state, and acknowledged."""
 
         def done() -> bool:
             state = self.state()
-            endpoint = state["endpoints"].get(f"team/{name}")
+            endpoint = state["endpoints"].get(f"{namespace}/{name}")
             if endpoint is None or endpoint["activeRevision"] != revision:
                 return False
             ready = {r["address"] for r in endpoint["replicas"] if r["ready"] and r["revision"] == revision}

@@ -40,6 +40,7 @@ SECTIONS = (
     Section("api", "API process of the engine", "make bench-api"),
     Section("gateway", "Gateway", "make bench-gateway"),
     Section("prefixes", "Gateway: prompts that begin alike", "make bench-prefixes"),
+    Section("tables", "Gateway: one change of many endpoints", "make bench-tables"),
     Section("rollout", "Rollback under 50 requests a second", "make bench-rollout"),
     Section("verdicts", "Verdicts on simulated rollouts", "make bench-verdicts"),
     Section("operator", "Operator", "make bench-operator"),

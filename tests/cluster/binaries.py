@@ -1,8 +1,8 @@
 """The test bed's programs, built from Go sources that go.sum pins: Kubernetes, etcd, CoreDNS, Helm, pause; and what only
-a test or a benchmark needs, kstatus, kwok and KEDA.
+a test or a benchmark needs, kstatus, kwok, promtool and KEDA.
 
 They are packages of one Go module, so that all are made from the same versions: what Kubernetes compiled, the others
-take from Go's build cache. KEDA has a module of its own.
+take from Go's build cache. KEDA and promtool have modules of their own.
 """
 
 import json
@@ -17,6 +17,9 @@ SOURCES = Path(__file__).parent / "go"
 KEDA_MODULE = "github.com/kedacore/keda/v2"
 KEDA_VERSION = "2.21.0"
 KEDA_SOURCES = Path(__file__).parent / "go-keda"
+PROMETHEUS_SOURCES = Path(__file__).parent / "go-prometheus"
+PROMETHEUS_OPERATOR_MODULE = "github.com/prometheus-operator/prometheus-operator"
+PROMETHEUS_OPERATOR_SOURCES = Path(__file__).parent / "go-prometheus-operator"
 
 COMPONENTS = (
     "etcd",
@@ -39,6 +42,7 @@ class Program:
     ldflags: str = "-s -w"
     cold: str = ""
     sources: Path = SOURCES
+    tags: tuple[str, ...] = ()
 
 
 def _kubernetes_ldflags() -> str:
@@ -55,15 +59,23 @@ def _kubernetes_ldflags() -> str:
     return "-s -w " + " ".join(f"-X k8s.io/component-base/version.{k}={v}" for k, v in stamps.items())
 
 
+HELM = Program("helm", "helm.sh/helm/v4/cmd/helm", cold="about a minute the first time")
 PROGRAMS = (
     Program("kube", "./kube", _kubernetes_ldflags(), cold="about 6 minutes the first time on 2 cores"),
     Program("coredns", "./coredns", cold="about half a minute the first time"),
-    Program("helm", "helm.sh/helm/v4/cmd/helm", cold="about a minute the first time"),
+    HELM,
     Program("pause", "./pause"),
 )
 KSTATUS = Program("kstatus", "./kstatus", cold="about half a minute the first time")
 KWOK = Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", cold="about half a minute the first time")
 _KEDA_LDFLAGS = f"-s -w -X {KEDA_MODULE}/version.Version={KEDA_VERSION}"
+PROMTOOL = Program(
+    "promtool",
+    "github.com/prometheus/prometheus/cmd/promtool",
+    cold="about two minutes the first time on 2 cores",
+    sources=PROMETHEUS_SOURCES,
+    tags=("remove_all_sd",),  # no discovery of scrape targets, which is most of Prometheus
+)
 KEDA_OPERATOR = Program(
     "keda-operator", f"{KEDA_MODULE}/cmd/operator", _KEDA_LDFLAGS, "some minutes the first time", KEDA_SOURCES
 )
@@ -107,6 +119,16 @@ def build_kwok() -> Path:
     return _build(find_go(), KWOK)
 
 
+def build_helm() -> Path:
+    """The program alone, for tests that need no cluster."""
+    return _build(find_go(), HELM)
+
+
+def build_promtool() -> Path:
+    """The program that runs the unit tests of Prometheus' rules."""
+    return _build(find_go(), PROMTOOL)
+
+
 @dataclass(frozen=True)
 class Keda:
     """KEDA's two programs, and the folder of its module's manifests: definitions and roles."""
@@ -120,13 +142,27 @@ def build_keda() -> Keda:
     """KEDA as its own module has it. Only the extended test asks for it: it takes minutes and a quarter of a gigabyte."""
     go = find_go()
     operator, adapter = (_build(go, program) for program in (KEDA_OPERATOR, KEDA_ADAPTER))
-    argv = [str(go.binary), "mod", "download", "-json", KEDA_MODULE]
-    module = json.loads(progress.download(argv, cwd=KEDA_SOURCES, env=go.environment()))
-    return Keda(operator, adapter, Path(module["Dir"]) / "config")
+    return Keda(operator, adapter, _files_of(go, KEDA_MODULE, KEDA_SOURCES) / "config")
+
+
+def monitoring_definitions() -> Path:
+    """The folder of the Prometheus operator's definitions, one file each. Nothing is built."""
+    return (
+        _files_of(find_go(), PROMETHEUS_OPERATOR_MODULE, PROMETHEUS_OPERATOR_SOURCES)
+        / "example"
+        / "prometheus-operator-crd"
+    )
+
+
+def _files_of(go: Go, module: str, sources: Path) -> Path:
+    """The folder of a module in the version that the go.mod in `sources` pins."""
+    argv = [str(go.binary), "mod", "download", "-json", module]
+    return Path(json.loads(progress.download(argv, cwd=sources, env=go.environment()))["Dir"])
 
 
 def _build(go: Go, program: Program) -> Path:
     flags = ["-gcflags=all=-dwarf=false", "-ldflags", program.ldflags]  # no debugger: an eighth of the time
+    flags += [f"-tags={','.join(program.tags)}"] if program.tags else []
 
     def make(folder: Path) -> None:
         note = f" ({program.cold})" if program.cold else ""

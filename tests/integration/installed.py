@@ -24,6 +24,7 @@ def install(cluster: Cluster) -> None:
         "crd",
         "llmendpoints.llmendpoint.io",
         "llmruntimes.llmendpoint.io",
+        "llmkeys.llmendpoint.io",
     )
     runtime = yaml.safe_load((ROOT / "charts/llmendpoint/runtimes/llmendpoint.yaml").read_text())
     runtime["metadata"]["name"] = RUNTIME

@@ -14,6 +14,7 @@ from cryptography import x509
 from llmendpoint_batch.__main__ import DATABASE_URL, read_settings
 from llmendpoint_batch.__main__ import make_parser as batch_parser
 from llmendpoint_gateway.__main__ import make_parser
+from llmendpoint_gateway.core.identity.authentication import Authentication
 from llmendpoint_gateway.serve.identity.token_reviews import AUDIENCE
 from llmendpoint_operator.__main__ import parse
 from llmendpoint_operator.core.endpoint.allowed import Allowed
@@ -41,7 +42,7 @@ def test_the_charts_crds_are_those_of_the_models() -> None:
         assert (CHART / "crds" / path.name).read_text() == path.read_text(), (
             f"run `make crds`: {path.name} differs"
         )
-    assert len(list((CHART / "crds").glob("*.yaml"))) == len(list((ROOT / "crds").glob("*.yaml"))) == 2
+    assert len(list((CHART / "crds").glob("*.yaml"))) == len(list((ROOT / "crds").glob("*.yaml"))) == 3
 
 
 def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
@@ -57,6 +58,8 @@ def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
         ("gateway.leaveSeconds=3601", "at '/gateway/leaveSeconds': maximum"),
         ("gateway.leaveSeconds=1.5", "at '/gateway/leaveSeconds': got number, want integer"),
         ('gateway.leaveSeconds="5"', "at '/gateway/leaveSeconds': got string, want integer"),
+        ('gateway.authentication="required"', "at '/gateway/authentication': value must be one of"),
+        ("gateway.authentication=true", "at '/gateway/authentication': value must be one of"),
         ("batch.concurrency=0", "at '/batch/concurrency': minimum"),
         ('batch.storage.existingClaim="A_b"', "at '/batch/storage/existingClaim'"),
         ("operator.replica=2", "additional properties 'replica' not allowed"),
@@ -77,6 +80,10 @@ def test_lint_has_nothing_to_complain_about(control_plane: Cluster) -> None:
         ('traces.endpoint="collector:4318"', "at '/traces/endpoint'"),
         ('traces.endpoint="http://me:secret@collector"', "at '/traces/endpoint'"),
         ("traces.sampling=2", "at '/traces/sampling': maximum"),
+        ("prometheus.rules.errorPercent=101", "at '/prometheus/rules/errorPercent': maximum"),
+        ("prometheus.rules.firstTokenSeconds=-1", "at '/prometheus/rules/firstTokenSeconds': minimum"),
+        ('prometheus.rules.runbooks="page.html#one"', "at '/prometheus/rules/runbooks'"),
+        ("prometheus.podMonitor.enabled=true", "additional properties 'podMonitor' not allowed"),
         ('hub.allowed=["hub.example.com"]', "at '/hub/allowed/0'"),
         ('hub.allowed=["https://user@hub.example.com"]', "at '/hub/allowed/0'"),
         ('judge.allowedHosts=["https://judge.example.com"]', "at '/judge/allowedHosts/0'"),
@@ -163,6 +170,71 @@ def test_with_a_database_the_batch_service_has_no_volume_and_its_url_comes_from_
         "apply", "--dry-run=server", "-n", "default", "-f", "-",
         stdin=yaml.safe_dump({**deployment, "metadata": {**deployment["metadata"], "namespace": "default"}}),
     )  # fmt: skip
+
+
+def gateway_containers(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The picker and Envoy."""
+    [gateway] = [d for d in of_kind(objects, "Deployment") if d["metadata"]["name"] == "llmendpoint-gateway"]
+    pod = gateway["spec"]["template"]["spec"]
+    return [*pod["initContainers"], *pod["containers"]]
+
+
+def gateway_flags(objects: list[dict[str, Any]], flag: str) -> list[str]:
+    """What both get by it."""
+    arguments = [a for container in gateway_containers(objects) for a in container["args"]]
+    return [value for name, _, value in (a.partition("=") for a in arguments) if name == flag]
+
+
+def rules_of(objects: list[dict[str, Any]], component: str) -> list[dict[str, Any]]:
+    roles = of_kind(objects, "ClusterRole", "Role")
+    mine = [role for role in roles if f"llmendpoint-{component}" in role["metadata"]["name"]]
+    return [rule for role in mine for rule in role["rules"]]
+
+
+@pytest.mark.parametrize("mode", ['"Off"', "false", "null"])
+def test_without_authentication_a_gateway_gets_neither_the_flag_nor_a_right_on_keys(
+    control_plane: Cluster, mode: str
+) -> None:
+    """In YAML a bare Off is false; with --reuse-values an older release has no such value. A gateway of the version before
+    knows no such flag."""
+    objects = render(control_plane, f"gateway.authentication={mode}")
+    assert gateway_flags(objects, "--authentication") == []
+    assert "llmkeys" not in json.dumps(rules_of(objects, "gateway"))
+
+
+@pytest.mark.parametrize("mode", ["Optional", "Required"])
+@pytest.mark.parametrize("namespace", ["", "team-a"])
+def test_with_authentication_a_gateway_may_read_keys_and_no_secret(
+    control_plane: Cluster, mode: str, namespace: str
+) -> None:
+    settings = (f'gateway.authentication="{mode}"', f'watchNamespace="{namespace}"')
+    objects = render(control_plane, *settings)
+    assert gateway_flags(objects, "--authentication") == [mode.lower()] * 2
+    for container in gateway_containers(objects):
+        assert make_parser().parse_args(container["args"]).authentication is Authentication[mode.upper()]
+    mine = rules_of(objects, "gateway")
+    assert [rule["verbs"] for rule in mine if "llmkeys" in rule["resources"]] == [["list", "watch"]]
+    assert "secrets" not in json.dumps(mine)
+    assert "llmkeys" not in json.dumps(rules_of(objects, "operator")), "the operator has no use for keys"
+
+
+@pytest.mark.parametrize("mode", ["Optional", "Required"])
+def test_the_batch_service_is_refused_with_authentication(control_plane: Cluster, mode: str) -> None:
+    with pytest.raises(CommandFailed) as refused:
+        render(control_plane, "batch.enabled=true", f'gateway.authentication="{mode}"')
+    said = f'batch.enabled needs gateway.authentication: "Off", and it is {mode}: the batch service does not keep'
+    assert said in refused.value.output
+
+
+def test_the_notes_make_a_key_where_requests_need_one(control_plane: Cluster) -> None:
+    def notes(mode: str) -> str:
+        flags = ["-n", "llm-test", "--set", f"gateway.authentication={mode}", "--dry-run=client"]
+        return control_plane.helm("install", "other", str(CHART), *flags).partition("NOTES:")[2]
+
+    assert "kubectl llm keys" not in notes("Off")
+    required = notes("Required")
+    assert "KEY=$(kubectl llm keys create first -n default --grant tiny)" in required
+    assert '-H "Authorization: Bearer $KEY"' in required
 
 
 def test_with_a_watched_namespace_no_cluster_wide_role_reaches_endpoints(control_plane: Cluster) -> None:

@@ -40,6 +40,11 @@ CLAIM = {
     "kind": "PersistentVolumeClaim",
     "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
 }
+KEY = {
+    "apiVersion": "llmendpoint.io/v1alpha1",
+    "kind": "LLMKey",
+    "spec": {"id": "4k2m9x0a7b3c5d8e", "hashes": [{"sha256": "0" * 64}], "grants": [{"name": "chat"}]},
+}
 RECORD = {
     "apiVersion": "batch/v1",
     "kind": "Job",
@@ -113,20 +118,22 @@ class Saved:
 
     endpoint: dict[str, Any]
     runtime: dict[str, Any]
+    key: dict[str, Any]
     rejected: str
 
 
 @pytest.fixture(scope="module")
 def saved(site: Site, served: Namespace) -> Saved:
-    """A backup, with a runtime of the user's own, and of an endpoint whose last request was answered."""
+    """A backup, with a runtime and a key of the user's own, and of an endpoint whose last request was answered."""
     runtime = site.cluster.get("llmruntime", "llmendpoint")["spec"]
     mine = {"apiVersion": "llmendpoint.io/v1alpha1", "kind": "LLMRuntime", "metadata": {"name": "mine"}}
-    site.cluster.apply({**mine, "spec": runtime})
+    site.cluster.apply({**mine, "spec": runtime}, named(KEY, "ci", served))
+    key = site.cluster.get("llmkey", "ci", "-n", served.name)["spec"]
     request = json.dumps({"id": "late", "action": "promote", "revision": "none"})
     site.cluster.kubectl("annotate", "llm/chat", "-n", served.name, f"llmendpoint.io/request={request}")
     site.cluster.wait_for("an answer", lambda: served.status().get("request"), 30)
     rejected = site.run(*commands("backup")[:INSTALL])
-    return Saved(served.get("llmendpoint", "chat"), runtime, rejected)
+    return Saved(served.get("llmendpoint", "chat"), runtime, key, rejected)
 
 
 @pytest.fixture(scope="module")
@@ -166,13 +173,13 @@ def test_the_platform_goes_alone_and_the_next_one_takes_the_engines_over(
 def test_an_upgrade_keeps_what_the_user_has_set(site: Site, served: Namespace) -> None:
     site.run(*commands("upgrade"))
     assert site.values() == DRAIN
-    assert len(site.definitions()) == 2
+    assert len(site.definitions()) == 3
 
 
 def test_to_uninstall_leaves_claims_and_secrets_and_nothing_of_ours(
     site: Site, served: Namespace, removed: list[str]
 ) -> None:
-    assert len(removed) == 2, "helm uninstall leaves the definitions"
+    assert len(removed) == 3, "helm uninstall leaves the definitions"
     assert site.definitions() == []
     site.cluster.wait_for("children and records to go", lambda: not served.items(CHILDREN), 30)
     for kind in ("clusterroles", "clusterrolebindings", "validatingadmissionpolicies", "validatingadmissionpolicybindings", "namespaces"):  # fmt: skip
@@ -199,4 +206,5 @@ def test_a_backup_comes_up_without_a_status_as_a_first_revision(
     assert "request" not in after["status"], "a request is not asked a second time"
     assert served.condition("NotOwned") == {}
     assert site.cluster.get("llmruntime", "mine")["spec"] == saved.runtime
+    assert site.cluster.get("llmkey", "ci", "-n", served.name)["spec"] == saved.key
     assert site.values() == DRAIN

@@ -51,6 +51,33 @@ def test_apply_makes_the_children_and_ready_pods_make_it_ready(
     )
 
 
+def test_the_metrics_show_each_endpoint_until_it_is_deleted(
+    operator: OperatorProcess, namespace: Namespace
+) -> None:
+    def shown() -> set[str]:
+        lines = operator.page("/metrics").splitlines()
+        start, own = "llmendpoint_operator_", f'namespace="{namespace.name}"'
+        return {line.removeprefix(start).replace(own, "here") for line in lines if own in line}
+
+    namespace.apply(replicas=2)
+    starting = {
+        'condition{llmendpoint="chat",here,type="Ready"} 0.0',
+        'replicas_wanted{llmendpoint="chat",here} 2.0',
+    }
+    namespace.cluster.wait_for("it to be shown", lambda: starting <= shown(), 10)
+    revision = namespace.bring_up(2)
+    namespace.wait_condition("Ready", "True")
+    ready = {
+        'condition{llmendpoint="chat",here,type="Ready"} 1.0',
+        'replicas_ready{llmendpoint="chat",here} 2.0',
+        f'revision_info{{llmendpoint="chat",here,revision="{revision}",role="active"}} 1.0',
+        f'traffic_weight{{llmendpoint="chat",here,revision="{revision}"}} 100.0',
+    }
+    namespace.cluster.wait_for("it to be ready in the metrics", lambda: ready <= shown(), 10)
+    namespace.cluster.kubectl("delete", "llm/chat", "-n", namespace.name)
+    namespace.cluster.wait_for("nothing to be left of it", lambda: shown() == set(), 10)
+
+
 def test_an_edit_makes_a_revision_and_a_revert_reuses_the_old_one(
     operator: OperatorProcess, namespace: Namespace
 ) -> None:

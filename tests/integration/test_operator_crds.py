@@ -35,6 +35,10 @@ def adapters(*sources: str) -> dict[str, Any]:
     return {"adapters": [{"name": f"a{number}", "source": source} for number, source in enumerate(sources)]}
 
 
+def access(*namespaces: str) -> dict[str, Any]:
+    return {"access": {"namespaces": list(namespaces)}}
+
+
 def prompts(fields: dict[str, Any]) -> dict[str, Any]:
     """A spec with one prompt."""
     prompt = {"name": "capital", "prompt": "Capital of France?", **fields}
@@ -230,6 +234,19 @@ def schedule(**fields: Any) -> dict[str, Any]:
         ("x", {"adapters": [{"name": "a", "source": "hf://a/b"}] * 2}, "Duplicate value"),
         ("x", {"adapters": [{"name": "a"}]}, "spec.adapters[0].source: Required value"),
         ("x", {"engine": {"maxAdapters": 65}}, "less than or equal to 64"),
+        (
+            "x",
+            access("Team_A"),
+            "name of a namespace, with a-z, 0-9 and '-', or '*' for all; for example team-b",
+        ),
+        ("x", access("team-b", "*"), "'*' stands for all namespaces, so it must be the only entry"),
+        ("x", access("team-b", "team-b"), "Duplicate value"),
+        (
+            "x",
+            access(*(f"t{n}" for n in range(65))),
+            "spec.access.namespaces: Too many: 65: must have at most 64",
+        ),
+        ("x", {"access": {"namespace": "team-b"}}, 'unknown field "spec.access.namespace"'),
         ("x", {"replica": 2}, 'unknown field "spec.replica"'),
         ("x" * 53, {}, "at most 52 characters"),
         ("1x", {}, "begin with a letter"),
@@ -259,6 +276,9 @@ def test_a_bad_spec_is_refused_with_what_to_write_instead(
             "engine": {"maxAdapters": 64},
         },
         {"autoscaling": {"maxReplicas": 4}},
+        {"access": {}},
+        access("*"),
+        access(*(f"t{n}" for n in range(64))),
         {
             "autoscaling": {
                 "minReplicas": 2,
@@ -344,7 +364,11 @@ def test_a_good_spec_is_taken(namespace: Namespace, spec: dict[str, Any]) -> Non
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_every_example_of_the_reference_is_taken(namespace: Namespace, kind: str) -> None:
     """All at once: kubectl refuses the whole list where one is refused, or has a field that is not known."""
-    needed = {"LLMEndpoint": {"model": {"source": "embedded://demo"}}, "LLMRuntime": {"image": "i"}}[kind]
+    needed = {
+        "LLMEndpoint": {"model": {"source": "embedded://demo"}},
+        "LLMRuntime": {"image": "i"},
+        "LLMKey": {"id": "4k2m9x0a7b3c5d8e", "hashes": [{"sha256": "0" * 64}]},
+    }[kind]
     items = []
     for number, example in enumerate(EXAMPLES[kind].values()):
         metadata = {"name": f"x{number}", "namespace": namespace.name}

@@ -15,10 +15,13 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from llmendpoint_batch.metrics import Metrics as BatchMetrics
-from llmendpoint_gateway.serve.collectors import EnvoyCollector, StateCollector
+from llmendpoint_gateway.serve.collectors import EnvoyCollector, KeyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
 from llmendpoint_gateway.serve.metrics import Metrics as GatewayMetrics
 from llmendpoint_gateway.serve.parts import make_parts
+from llmendpoint_gateway.serve.request_page import REQUESTS, TIMES
+from llmendpoint_operator.endpoint_metrics import EndpointStates
 from llmendpoint_operator.metrics import Metrics as OperatorMetrics
 from llmendpoint_operator.metrics import Recommendations
 from llmendpoint_server.api.metrics import Metrics as EngineMetrics
@@ -50,11 +53,14 @@ class Registered:
 
 def operator_metrics() -> str:
     metrics = OperatorMetrics()
-    return _table([*registered(metrics.registry), *_families([Recommendations(lambda: [])])])
+    return _table(
+        [*registered(metrics.registry), *_families([Recommendations(lambda: []), EndpointStates(lambda: [])])]
+    )
 
 
 def gateway_metrics() -> str:
-    return _table([*registered(GatewayMetrics().registry), *_families(_gateway_collectors())])
+    of_requests = [_one(f.kind, f.name, f.labels, f.text) for f in (REQUESTS, *TIMES.values())]
+    return _table([*registered(GatewayMetrics().registry), *_families(_gateway_collectors()), *of_requests])
 
 
 def batch_metrics() -> str:
@@ -82,7 +88,8 @@ def registered(registry: CollectorRegistry) -> list[Registered]:
 def _gateway_collectors() -> Iterator[Collector]:
     ads = Ads()
     parts = make_parts(ads, lambda: 0.0, lambda *_: cast(Any, None), first_ticket=1)
-    yield StateCollector(parts.control, ads)
+    yield StateCollector(parts.control, ads, parts.metrics.refusals)
+    yield KeyCollector(KnownKeys(), lambda: 0.0)
     envoy = EnvoyCollector()
     envoy.connections = envoy.refused = 0
     yield envoy

@@ -36,8 +36,9 @@ def of_the_picker() -> list[refusals.Rejected]:
     """Every refusal that the picker can answer."""
     return [
         refusals.unknown_model("x"), refusals.starting(), refusals.no_replica("a/b"), refusals.saturated("a/b"),
-        refusals.queue_full("a/b", 1, None), refusals.circuit_open("a/b", 1.0), refusals.poisoned(),
+        refusals.queue_full("a/b", 1, None), refusals.circuit_open("a/b", 1.0), refusals.poisoned("a/b"),
         refusals.adapter_not_loaded("a/b", "c", awaited=False),
+        refusals.no_valid_key(), refusals.keys_unread(), refusals.not_permitted(with_key=True),
         replies.unknown_path(HEAD), replies.wrong_method(HEAD, "GET"), replies.path_too_long(), replies.failed(),
         replies.no_model(HEAD._replace(encoded=True), Body(0, 0)), replies.no_model(HEAD._replace(media="text/plain"), Body(0, 0)),
         replies.no_model(HEAD, Body(0, 0, problem="You must")), replies.no_socket_model(), replies.no_upgrade(HEAD),
@@ -47,7 +48,7 @@ def of_the_picker() -> list[refusals.Rejected]:
 def of_envoy() -> set[str]:
     """The codes in Envoy's own answers."""
     texts = [mapper["body"]["inline_string"] for mapper in make_local_replies()["mappers"]]
-    routes = json.dumps(make_routes(large_apart=True))
+    routes = json.dumps(make_routes("openai", large_apart=True))
     return {json.loads(text)["error"]["code"] for text in texts} | set(
         re.findall(r'\\"code\\": \\"(\w+)\\"', routes)
     )

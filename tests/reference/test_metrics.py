@@ -14,11 +14,12 @@ ROOT = Path(__file__).parents[2]
 REGISTERING = {
     "gateway/src/llmendpoint_gateway/serve/collectors.py",
     "gateway/src/llmendpoint_gateway/serve/metrics.py",
+    "operator/src/llmendpoint_operator/endpoint_metrics.py",
     "operator/src/llmendpoint_operator/metrics.py",
     "server/src/llmendpoint_server/api/histograms.py",
     "server/src/llmendpoint_server/api/metrics.py",
 }
-"""The only modules that make metrics; tests/reference/metrics.py reads the registries of all of them."""
+"""The only modules that make metrics, beside the gateway's serve/request_page.py, which writes Envoy's; tests/reference/metrics.py reads the registries of all of them."""
 
 
 def label_values(row: str) -> str:
@@ -38,6 +39,16 @@ def test_no_other_module_makes_a_metric() -> None:
     making = re.compile(r"^from prometheus_client.*\b(Counter|Gauge|Histogram|Summary|Info|\w+MetricFamily)\b", re.M)  # fmt: skip
     sources = [p for part in ("operator", "gateway", "server", "probe", "cli", "fit", "verdicts") for p in (ROOT / part / "src").rglob("*.py")]  # fmt: skip
     assert {p.relative_to(ROOT).as_posix() for p in sources if making.search(p.read_text())} == REGISTERING
+
+
+def test_what_is_about_an_endpoint_names_it_by_the_same_labels_everywhere() -> None:
+    rows = re.findall(r"^\| `([\w:]+)` \| \w+ \| (.*?) \|", (PAGES / "metrics.md").read_text(), re.M)
+    assert rows
+    for name, labels in rows:
+        found = names(labels)
+        assert not found & {"endpoint", "cluster", "name", "exported_namespace"}, name
+        assert ("llmendpoint" in found) == ("namespace" in found), name
+        assert "revision" not in found or "llmendpoint" in found, name
 
 
 def test_every_cause_of_an_ejection_is_explained() -> None:

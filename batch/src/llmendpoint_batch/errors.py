@@ -5,6 +5,7 @@ BatchError
 ├── StorageFailed    nothing that was acknowledged is lost; trying again later is right
 │   ├── StorageFull  the volume or the database has no room, or fails
 │   └── StorageAway  the database cannot be reached, or the connection to it broke
+├── NotKept          events of a response are not kept any more
 ├── InUse            another process has the data folder, or the database
 ├── BadUrl           the URL of the database is none
 └── IllegalMove      a batch was told to do what its status does not allow: an error of this program
@@ -35,6 +36,10 @@ class StorageFull(StorageFailed):
 
 class StorageAway(StorageFailed):
     """Says why. A write whose COMMIT was under way may be done or not."""
+
+
+class NotKept(BatchError):
+    """Says why. Empty: the response was cancelled or deleted."""
 
 
 class BadUrl(BatchError):

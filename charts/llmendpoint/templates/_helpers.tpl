@@ -62,3 +62,8 @@ llmendpoint-operator.{{ .Release.Namespace }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+
+{{/* Whether requests need a key: Off, Optional or Required. In YAML a bare Off is false. */}}
+{{- define "llmendpoint.authentication" -}}
+{{ .Values.gateway.authentication | default "Off" }}
+{{- end }}

@@ -56,6 +56,12 @@
 - apiGroups: [llmendpoint.io]
   resources: [llmendpoints]
   verbs: [list, watch]
+{{- if ne (include "llmendpoint.authentication" .) "Off" }}
+# Keys hold hashes: the gateway reads no Secret.
+- apiGroups: [llmendpoint.io]
+  resources: [llmkeys]
+  verbs: [list, watch]
+{{- end }}
 - apiGroups: [discovery.k8s.io]
   resources: [endpointslices]
   verbs: [list, watch]

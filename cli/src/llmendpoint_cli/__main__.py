@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from . import batch, plan, rollout
+from . import batch, keys, plan, rollout
 from .errors import CliError
 from .scale import EXAMPLES as SCALE_EXAMPLES
 from .scale import scale
@@ -34,11 +34,12 @@ Examples:
   kubectl llm rollout promote chat
   kubectl llm plan Qwen/Qwen3-8B --accelerator l4
   kubectl llm batch submit requests.jsonl
+  kubectl llm keys create ci --grant chat
 """
 
 app = typer.Typer(
     name="kubectl llm",
-    help="Show LLM endpoints, control their rollouts, and check what a model needs.",
+    help="Show LLM endpoints, control their rollouts, make keys for callers, and check what a model needs.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
@@ -52,6 +53,7 @@ app.command("scale", epilog=SCALE_EXAMPLES)(scale)
 app.command("plan", epilog=plan.EXAMPLES)(plan.plan)
 app.add_typer(rollout.app, name="rollout")
 app.add_typer(batch.app, name="batch")
+app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ class Client:
 
     def endpoint(self, namespace: str, name: str) -> Json:
         """One LLMEndpoint as it is now. Raises NotFound."""
-        return self._call(
+        return self.call(
             "GET",
             f"{GROUP_PATH}/namespaces/{quote(namespace)}/llmendpoints/{quote(name)}",
             f"LLMEndpoint {namespace}/{name}",
@@ -69,12 +69,12 @@ class Client:
         path = (
             f"{GROUP_PATH}/namespaces/{quote(namespace)}/llmendpoints/{quote(name)}?fieldManager=kubectl-llm"
         )
-        return self._call("PATCH", path, f"LLMEndpoint {namespace}/{name}", patch)
+        return self.call("PATCH", path, f"LLMEndpoint {namespace}/{name}", patch)
 
     def scale(self, namespace: str, name: str, replicas: int) -> Json:
         """Set spec.replicas through the scale subresource."""
         path = f"{GROUP_PATH}/namespaces/{quote(namespace)}/llmendpoints/{quote(name)}/scale?fieldManager=kubectl-llm"
-        return self._call("PATCH", path, f"LLMEndpoint {namespace}/{name}", {"spec": {"replicas": replicas}})
+        return self.call("PATCH", path, f"LLMEndpoint {namespace}/{name}", {"spec": {"replicas": replicas}})
 
     def gateway_pods(self, namespace: str | None) -> list[Json]:
         """The gateway's running pods, of one namespace or of all."""
@@ -136,7 +136,7 @@ class Client:
         """A gateway's counters of an endpoint, by revision, since it started."""
         where, gateway = pod["metadata"]["namespace"], pod["metadata"]["name"]
         path = f"/api/v1/namespaces/{quote(where)}/pods/{quote(gateway)}:{GATEWAY_PORT}/proxy/revisions/{quote(namespace)}/{quote(name)}"
-        return self._call("GET", path, f"gateway pod {where}/{gateway}")
+        return self.call("GET", path, f"gateway pod {where}/{gateway}")
 
     def operator_leases(self) -> tuple[list[Json] | None, datetime | None]:
         """The operators' Leases (None if this user may not list them), and the API server's time."""
@@ -158,7 +158,7 @@ class Client:
             self._connection = None
 
     def _list(self, path: str, query: dict[str, str]) -> list[Json]:
-        items: list[Json] = self._call("GET", f"{path}?{urlencode(query)}", path.rpartition("/")[2])["items"]
+        items: list[Json] = self.call("GET", f"{path}?{urlencode(query)}", path.rpartition("/")[2])["items"]
         return items
 
     def _first_line(self, path: str, what: str) -> bytes:
@@ -188,15 +188,16 @@ class Client:
         self.access = self._load()
         return ask()
 
-    def _headers(self, writes: bool = False) -> dict[str, str]:
+    def _headers(self, content: str | None = None) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "kubectl-llm"}
         if self.access.token:
             headers["Authorization"] = f"Bearer {self.access.token}"
-        if writes:
-            headers["Content-Type"] = "application/merge-patch+json"
+        if content:
+            headers["Content-Type"] = content
         return headers
 
-    def _call(self, method: str, path: str, what: str, body: Json | None = None) -> Json:
+    def call(self, method: str, path: str, what: str, body: Json | None = None) -> Json:
+        """One request and its answer. `what` names the object in errors."""
         data = json.dumps(body) if body is not None else None
         status, text = self._renewing(lambda: self._exchange(method, self._base.path + path, data))
         if status >= 300:
@@ -214,7 +215,8 @@ class Client:
         fresh = self._connection is None
         try:
             connection = self._connection = self._connection or self._connect()
-            connection.request(method, path, data, self._headers(data is not None))
+            kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+            connection.request(method, path, data, self._headers(kind if data is not None else None))
             response = connection.getresponse()
             self._server_time = _time_of(response.getheader("Date"))
             if data is not None:
@@ -265,7 +267,10 @@ def _error(status: int, text: str, what: str) -> CliError:
         message = text.strip()[:300]
     if status == 404:
         if "the server could not find the requested resource" in message or "page not found" in message:
-            return NotFound(f"this cluster has no LLMEndpoints: install the chart first ({message.strip()})")
+            kind = "LLMKeys" if what.startswith("LLMKey") else "LLMEndpoints"
+            return NotFound(
+                f"this cluster has no {kind}: install the chart first, or after an upgrade apply its CRDs ({message.strip()})"
+            )
         return NotFound(f"{what} not found")
     kinds: dict[int, type[CliError]] = {401: NoAccess, 403: NoAccess, 409: Conflict, 422: Refused}
     if status in (429, 500, 503, 504):

@@ -53,7 +53,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(data)
         self.close_connection = self.server.hang_up
 
-    do_GET = do_PATCH = do_POST = respond  # noqa: N815 - the standard library's names
+    do_GET = do_PATCH = do_POST = do_DELETE = respond  # noqa: N815 - the standard library's names
 
     def log_message(self, *_: object) -> None:
         return

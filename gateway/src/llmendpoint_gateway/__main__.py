@@ -12,6 +12,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import structlog
 
+from llmendpoint_gateway.core.identity.authentication import Authentication
 from llmendpoint_gateway.errors import EnvoyNotFound, NoAccess
 from llmendpoint_gateway.logs import configure_logs
 from llmendpoint_gateway.serve.envoy.drain import LEAST_SECONDS, run_drain
@@ -77,6 +78,10 @@ def make_parser() -> argparse.ArgumentParser:
         help=f"serve for so long at least, until no load balancer sends new connections ({LEAST_SECONDS:.0f})",
     )  # fmt: skip
     for command in (picker, envoy):
+        command.add_argument(
+            "--authentication", type=_mode, default=Authentication.OFF, metavar="MODE",
+            help="API keys (LLMKeys): off, optional or required; the same for both (off)",
+        )  # fmt: skip
         command.add_argument("--host", default="0.0.0.0", help="address to listen on (0.0.0.0)")
     for command in (picker, envoy, drain):
         command.add_argument(
@@ -87,7 +92,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def main() -> None:
-    arguments = make_parser().parse_args()
+    parser = make_parser()
+    arguments = parser.parse_args()
+    if arguments.command == "envoy" and arguments.batch_service and _asks_for_keys(arguments):
+        parser.error("--batch-service needs --authentication off: the service does not keep callers apart")
     configure_logs()
     try:
         COMMANDS[arguments.command](arguments)
@@ -98,8 +106,17 @@ def main() -> None:
 
 def run_envoy_command(arguments: argparse.Namespace) -> None:
     run_envoy(
-        arguments.socket, arguments.host, arguments.port, arguments.envoy_binary, arguments.batch_service
+        arguments.socket,
+        arguments.host,
+        arguments.port,
+        arguments.envoy_binary,
+        arguments.batch_service,
+        _asks_for_keys(arguments),
     )
+
+
+def _asks_for_keys(arguments: argparse.Namespace) -> bool:
+    return arguments.authentication is not Authentication.OFF
 
 
 def run_drain_command(arguments: argparse.Namespace) -> None:
@@ -129,8 +146,16 @@ def run_picker_command(arguments: argparse.Namespace) -> None:
         trusted_hops=arguments.trusted_hops,
         traces_endpoint=arguments.otlp_traces_endpoint,
         trace_sampling=arguments.trace_sampling,
+        authentication=arguments.authentication,
     )
     uvloop.run(run_picker(settings))
+
+
+def _mode(text: str) -> Authentication:
+    try:
+        return Authentication(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be off, optional or required, got {text[:40]!r}") from None
 
 
 def _collector(text: str) -> str:

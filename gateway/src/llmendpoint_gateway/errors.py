@@ -3,6 +3,7 @@
 GatewayError
 ├── MalformedObject     a watched object lacks what the gateway reads from it
 ├── BadRequest          a client's request that names no endpoint (400)
+├── BadAnswer           a replica answered a question for its load with something else than HTTP
 ├── WireError           Envoy's connection to the picker broke HTTP/2 or gRPC
 ├── NoAccess            no usable service account or kubeconfig
 ├── EnvoyNotFound       no Envoy binary was found
@@ -20,6 +21,10 @@ class MalformedObject(GatewayError):
 
 class BadRequest(GatewayError):
     """The request's body names no model; the message is for the client."""
+
+
+class BadAnswer(GatewayError):
+    """Says what of the answer is not HTTP, or above a bound. The reading counts as missed."""
 
 
 class WireError(GatewayError):

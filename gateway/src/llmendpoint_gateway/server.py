@@ -13,7 +13,7 @@ import structlog
 from aiohttp import web
 from envoy.service.discovery.v3 import ads_pb2_grpc
 
-from llmendpoint_gateway.serve.collectors import EnvoyCollector, StateCollector
+from llmendpoint_gateway.serve.collectors import EnvoyCollector, KeyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.connections import follow_connections
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
@@ -25,6 +25,7 @@ from llmendpoint_gateway.serve.outcome.outcomes import Outcomes
 from llmendpoint_gateway.serve.parts import make_parts
 from llmendpoint_gateway.serve.request.decisions import DecisionServer, decisions_socket
 from llmendpoint_gateway.settings import Settings
+from llmendpoint_gateway.watch.key_watch import KeyWatch
 from llmendpoint_gateway.watch.list_watch import SOURCES, Watch
 from llmendpoint_gateway.watch.load_readings import Readings
 
@@ -51,6 +52,7 @@ async def run_picker(settings: Settings) -> None:
         trusted_hops=settings.trusted_hops,
         traces_endpoint=settings.traces_endpoint,
         trace_sampling=settings.trace_sampling,
+        authentication=settings.authentication,
     )
     placement, control, registry = parts.placement, parts.control, parts.metrics.registry
     access, socket = settings.access, settings.socket
@@ -64,7 +66,11 @@ async def run_picker(settings: Settings) -> None:
             Watch(s, session, access, control, placement.reach, settings.namespace, time.monotonic)
             for s in SOURCES
         ]
-        registry.register(StateCollector(control, ads))
+        of_keys = []
+        if gate := parts.gate:
+            of_keys.append(KeyWatch(gate.keys, session, access, settings.namespace, time.monotonic))
+            registry.register(KeyCollector(gate.keys, time.monotonic))
+        registry.register(StateCollector(control, ads, parts.metrics.refusals))
         of_envoy = EnvoyCollector()
         registry.register(of_envoy)
         readings = Readings(placement, parts.held, parts.outcomes, time.monotonic)
@@ -86,6 +92,7 @@ async def run_picker(settings: Settings) -> None:
         follow = follow_connections(envoy, open_share(socket))
         runs = [
             *(watch.run() for watch in watches),
+            *(watch.run() for watch in of_keys),
             control.run(),
             parts.demand.run(),
             readings.run(),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from llmendpoint_gateway.access import Access
+from llmendpoint_gateway.core.identity.authentication import Authentication
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +22,4 @@ class Settings:
     trusted_hops: int
     traces_endpoint: str | None
     trace_sampling: float
+    authentication: Authentication

@@ -12,6 +12,7 @@ from llmendpoint_gateway.core.endpoint.loads import (
     FIRST_LIMIT,
     IDLE_PERIOD,
     MISSED,
+    MOST_A_SECOND,
     SHORTEST_SECONDS,
     Load,
     Loads,
@@ -146,3 +147,56 @@ def test_while_answers_come_a_reading_never_goes_stale(
                 readings.note(due, LOAD, now)
                 known.add(due)
         assert all(readings.of(a) for a in known)
+
+
+def busy_for(readings: Loads, addresses: list[str], start: float, seconds: float) -> tuple[float, int]:
+    """Read as the picker does, with answers after 50 ms; returns the oldest age of a reading at the end, and how many went stale."""
+    now, stale = start, 0
+    answers: list[str] = []
+    while now < start + seconds:
+        for address in answers:
+            readings.note(address, LOAD, now)
+        answers = readings.due(now, addresses, int(MOST_A_SECOND * BUSY_PERIOD))
+        stale += len(readings.expire(now))
+        now += BUSY_PERIOD
+    for address in answers:
+        readings.note(address, LOAD, now)
+    read = [readings.of(address) for address in addresses]
+    return max(now - found[1] for found in read if found), stale
+
+
+def test_of_5000_busy_replicas_each_is_read_before_it_is_stale_and_the_lag_is_told() -> None:
+    many = [f"10.0.{n // 250}.{n % 250}:8000" for n in range(5000)]
+    readings = loads(*many)
+    oldest, stale = busy_for(readings, many, 0.0, 10.0)
+    assert stale == 0
+    assert oldest <= 5000 / MOST_A_SECOND + 2 * BUSY_PERIOD
+    assert 2.0 < readings.lag < 3.0
+    for address in many[1000:]:
+        readings.drop(address)
+    _, stale = busy_for(readings, many[:1000], 10.0, 10.0)
+    assert readings.lag < BUSY_PERIOD + 1e-6
+    assert stale == 0
+
+
+def test_replicas_that_get_busy_all_at_once_lose_no_reading() -> None:
+    many = [f"10.0.{n // 250}.{n % 250}:8000" for n in range(5000)]
+    readings = loads(*many)
+    assert busy_for(readings, many[:100], 0.0, 20.0)[1] == 0
+    assert busy_for(readings, many, 20.0, 10.0)[1] == 0
+
+
+def test_a_pause_of_the_picker_makes_no_reading_stale_before_its_replica_could_answer() -> None:
+    readings = loads(A, B)
+    busy_for(readings, [A, B], 0.0, 2.0)
+    assert readings.due(7.0, [A, B], 9) == [A, B]
+    assert readings.expire(7.0) == []
+    readings.note(A, LOAD, 7.3)
+    for turn in range(60):
+        readings.note(A, LOAD, 7.4 + turn / 5)
+        readings.due(7.4 + turn / 5, [A, B], 9)
+        if readings.expire(7.4 + turn / 5) == [B]:
+            break
+    assert readings.of(A)
+    assert readings.of(B) is None  # it never answered, and that is found out soon
+    assert turn < 50

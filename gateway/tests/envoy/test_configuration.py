@@ -5,46 +5,27 @@ from pathlib import Path
 
 import pytest
 from envoy.config.bootstrap.v3 import bootstrap_pb2
-from envoy.config.listener.v3 import listener_pb2  # noqa: F401 (these register what an "@type" may name)
-from envoy.extensions.access_loggers.filters.cel.v3 import cel_pb2  # noqa: F401
-from envoy.extensions.access_loggers.grpc.v3 import als_pb2  # noqa: F401
-from envoy.extensions.access_loggers.stats.v3 import stats_pb2  # noqa: F401
-from envoy.extensions.access_loggers.stream.v3 import stream_pb2  # noqa: F401
-from envoy.extensions.common.matching.v3 import extension_matcher_pb2  # noqa: F401
-from envoy.extensions.filters.common.matcher.action.v3 import skip_action_pb2  # noqa: F401
-from envoy.extensions.filters.http.adaptive_concurrency.v3 import adaptive_concurrency_pb2  # noqa: F401
-from envoy.extensions.filters.http.buffer.v3 import buffer_pb2  # noqa: F401
-from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2  # noqa: F401
-from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2  # noqa: F401
-from envoy.extensions.filters.http.lua.v3 import lua_pb2  # noqa: F401
-from envoy.extensions.filters.http.router.v3 import router_pb2  # noqa: F401
-from envoy.extensions.filters.network.http_connection_manager.v3 import (
-    http_connection_manager_pb2,  # noqa: F401
-)
-from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
-    header_mutation_pb2 as early_pb2,  # noqa: F401
-)
-from envoy.extensions.request_id.uuid.v3 import uuid_pb2  # noqa: F401
+from envoy.config.core.v3 import health_check_pb2
+from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.extensions.resource_monitors.downstream_connections.v3 import (
-    downstream_connections_pb2,  # noqa: F401
+    downstream_connections_pb2,  # noqa: F401  (these register what an "@type" may name)
 )
 from envoy.extensions.resource_monitors.fixed_heap.v3 import fixed_heap_pb2  # noqa: F401
 from envoy.extensions.resource_monitors.injected_resource.v3 import injected_resource_pb2  # noqa: F401
-from envoy.type.matcher.v3 import http_inputs_pb2 as envoy_inputs_pb2  # noqa: F401
+from google.protobuf import json_format
 from google.protobuf.json_format import ParseDict
-from xds.type.matcher.v3 import cel_pb2 as cel_matcher_pb2  # noqa: F401
-from xds.type.matcher.v3 import http_inputs_pb2  # noqa: F401
 
 from llmendpoint_gateway.core.envoy.bootstrap import make_bootstrap
 from llmendpoint_gateway.core.envoy.bounds import Share
-from llmendpoint_gateway.core.envoy.resources import NO_LIMITS, Resource, make_cluster, make_endpoints
+from llmendpoint_gateway.core.envoy.front import Front, make_front, read_front
+from llmendpoint_gateway.core.envoy.resources import NO_LIMITS, Resource, make_cluster
 from llmendpoint_gateway.core.envoy.routes import make_routes
 from llmendpoint_gateway.core.envoy.snapshot import Health, Host
 from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS
 from llmendpoint_gateway.errors import EnvoyNotFound
 from llmendpoint_gateway.serve.envoy import open_files
 from llmendpoint_gateway.serve.envoy.process import find_envoy
-from llmendpoint_gateway.serve.envoy.protos import pack
+from llmendpoint_gateway.serve.envoy.protos import pack, pack_endpoints
 
 ARGUMENTS = (
     "/run/gateway/control.sock",
@@ -64,10 +45,27 @@ WITH_BATCHES = make_bootstrap(*ARGUMENTS, "llmendpoint-batch.llm.svc:80")
 @pytest.mark.parametrize("config", [BOOTSTRAP, WITH_BATCHES])
 def test_every_resource_parses_as_its_type(config: Resource) -> None:
     bootstrap = ParseDict(config, bootstrap_pb2.Bootstrap())
-    assert bootstrap.static_resources.listeners[0].name == "openai"
+    front = read_front(json_format.MessageToDict(bootstrap.node.metadata))
+    assert front == Front("0.0.0.0", 8080, ARGUMENTS[2], Share(), config is WITH_BATCHES)
+    assert not bootstrap.static_resources.listeners
+    for kind, found in make_front(front).items():
+        assert found.keys() == {"openai", "large"}
+        for body in found.values():
+            assert pack(kind, body).type_url == kind
     assert pack(CLUSTER, make_cluster("a/chat/r1")).type_url == CLUSTER
     hosts = (Host("10.0.0.1:8000", Health.HEALTHY), Host("[fd00::1]:8000", Health.DRAINING))
-    assert b"fd00::1" in pack(ENDPOINTS, make_endpoints("a/chat/r1", hosts)).value
+    packed = pack_endpoints("a/chat/r1", hosts)
+    assert packed.type_url == ENDPOINTS
+    assignment = endpoint_pb2.ClusterLoadAssignment.FromString(packed.value)
+    assert assignment.cluster_name == "a/chat/r1"
+    places = [
+        (one.endpoint.address.socket_address, one.health_status)
+        for one in assignment.endpoints[0].lb_endpoints
+    ]
+    assert [(address.address, address.port_value, health) for address, health in places] == [
+        ("10.0.0.1", 8000, health_check_pb2.HEALTHY),
+        ("fd00::1", 8000, health_check_pb2.DRAINING),
+    ]
 
 
 def test_trap_8_every_circuit_breaker_limit_is_raised_on_control_clusters_too() -> None:
@@ -82,7 +80,7 @@ def test_trap_8_every_circuit_breaker_limit_is_raised_on_control_clusters_too() 
 
 
 def test_trap_2_no_route_names_a_cluster_of_replicas() -> None:
-    for route in make_routes(large_apart=False)["virtual_hosts"][0]["routes"]:
+    for route in make_routes("large", large_apart=False)["virtual_hosts"][0]["routes"]:
         assert route["route"]["cluster_header"] == "x-gateway-cluster"
         assert "cluster" not in route["route"]
 

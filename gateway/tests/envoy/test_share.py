@@ -17,7 +17,9 @@ from llmendpoint_gateway.core.envoy.bounds import (
     RESET_FROM,
     make_share,
 )
+from llmendpoint_gateway.core.envoy.front import Front, make_front
 from llmendpoint_gateway.core.envoy.resources import Resource, make_cluster
+from llmendpoint_gateway.core.envoy.xds import LISTENER, ROUTES
 from llmendpoint_gateway.serve.envoy.container import cpu_limit, memory_limit
 
 
@@ -53,10 +55,11 @@ def test_what_all_requests_hold_that_nothing_takes_back_fits_the_heap(memory: in
     holds more than the smallest bucket."""
     share = make_share(memory, None, 10**6)
     bootstrap = make_bootstrap("c", "d", "i", "o", "0.0.0.0", 8080, "a", "i-1", share)
-    outer = bootstrap["static_resources"]["listeners"][0]
+    front = make_front(Front("0.0.0.0", 8080, "i", share))
+    outer = front[LISTENER]["openai"]
     manager = outer["filter_chains"][0]["filters"][0]["typed_config"]
     headers = manager["max_request_headers_kb"] << 10
-    (host,) = manager["route_config"]["virtual_hosts"]
+    (host,) = front[ROUTES]["openai"]["virtual_hosts"]
     large = next(r["match"]["headers"][0] for r in host["routes"] if "range_match" in str(r["match"]))
     body = large["range_match"]["start"] - 1
     answer = outer["per_connection_buffer_limit_bytes"]

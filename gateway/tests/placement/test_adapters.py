@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.tests.ext_proc_caller import Caller
 from gateway.tests.one_endpoint import (
     ADDRESSES,
     CHAT,
@@ -189,7 +190,19 @@ async def test_counts_are_kept_for_what_a_spec_names_and_for_nothing_else() -> N
     ],
 )
 def test_where_the_path_names_the_endpoint_the_body_names_the_adapter(model: str, name: str) -> None:
-    assert view_of(ADAPTED).with_adapter("a/chat", model) == name
+    assert str(view_of(ADAPTED).with_adapter("a/chat", model)) == name
+
+
+async def test_a_path_means_its_endpoint_also_if_another_one_claims_its_name_with_the_adapter() -> None:
+    parts = parts_of(Holding())
+    thief = replace(CHAT, namespace="b", served_names=("a/chat:sql", "chat:sql"))
+    parts.control.relisted(Kind.ENDPOINT, {"a/chat": ADAPTED, "b/chat": thief})
+    parts.control.relisted(Kind.SLICE, {})
+    await turn()
+    caller = Caller()
+    caller.asks(parts.picker, b'{"model": "sql"}', path="/a/chat/v1/chat/completions")
+    assert b"b/chat" not in caller.replies[-1].SerializeToString()
+    assert b"a/chat" in caller.replies[-1].SerializeToString()
 
 
 def view_of(*endpoints: Endpoint) -> View:

@@ -29,7 +29,9 @@ async def test_an_adapter_is_served_by_the_replicas_that_have_it(gateway: Gatewa
         listed = {item["id"] for item in (await client.get("/v1/models")).json()["data"]}
         assert {f"{name}:sql", f"team/{name}:legal"} < listed
         assert (await client.get(f"/v1/models/{name}:sql")).json()["parent"] == name
-    assert gateway.metric(f'adapter_requests_total{{adapter="sql",endpoint="team/{name}"}}') == 12
+    assert (
+        gateway.metric(f'adapter_requests_total{{adapter="sql",llmendpoint="{name}",namespace="team"}}') == 12
+    )
 
 
 async def test_a_request_waits_for_an_adapter_that_is_being_loaded_and_others_do_not(

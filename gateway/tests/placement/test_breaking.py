@@ -126,7 +126,7 @@ async def test_with_every_replica_gone_the_breaker_opens_answers_at_once_and_clo
         assert int(refused.headers["retry-after"]) >= 1
         assert breaker(gateway, name) != "closed"
         lines.until(name, lambda e: e["breaker"]["state"] != "closed", "the operator is told")
-        assert gateway.metric(f'circuit_open{{endpoint="team/{name}"}}') == 1
+        assert gateway.metric(f'circuit_open{{llmendpoint="{name}",namespace="team"}}') == 1
         backends[0].start()
         await until(lambda: httpx_code(gateway, name) == backends[0].name, "a trial finds it")
         await until(lambda: breaker(gateway, name) == "closed", "it is closed")

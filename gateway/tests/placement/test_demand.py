@@ -1,15 +1,22 @@
 """docs/contribute/contracts.md: `/demand` sends every endpoint once, then changes; the first request that waits is sent at once."""
 
+import asyncio
 import threading
+from dataclasses import replace
 
 import httpx
+import orjson
 
 from gateway.tests.asking import ask, expect_a_replica
 from gateway.tests.bounds import wait_for
 from gateway.tests.demand_lines import stream
 from gateway.tests.harness import Gateway, running_gateway
+from gateway.tests.one_endpoint import CHAT, parts_of, turn
 from llmendpoint_gateway.core.endpoint.loads import Load
+from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.placement.demand import Circuit, EndpointDemand, Reader, ReplicaDemand, as_json
+from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.placement.demand_stream import AT_ONCE
 
 LOAD = Load(3, 1, 0.5, 8, 90)
 CLOSED = Circuit("closed", "2026-01-01T00:00:00.000Z")
@@ -134,3 +141,24 @@ def test_a_stop_of_the_gateway_ends_the_stream_and_another_start_is_another_inst
         gateway.ready()
         with stream(gateway) as again:
             assert again.first["instance"] != lines.first["instance"]
+
+
+async def test_a_line_about_many_endpoints_lets_others_of_the_loop_have_their_turns() -> None:
+    parts = parts_of(Ads())
+    many = {f"a/c{n}": replace(CHAT, name=f"c{n}", served_names=(f"c{n}",)) for n in range(10 * AT_ONCE)}
+    parts.control.relisted(Kind.ENDPOINT, many)
+    parts.control.relisted(Kind.SLICE, {})
+    await turn()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            await turn()
+            turns += 1
+
+    deciding = asyncio.create_task(others())
+    line = await anext(parts.demand._lines(Reader(), asyncio.Event()))
+    deciding.cancel()
+    assert set(orjson.loads(line)["endpoints"]) == set(many)
+    assert turns >= 8

@@ -153,7 +153,8 @@ async def test_a_replica_that_only_errs_is_ejected(gateway: Gateway) -> None:
     assert before["bad"] < 25  # of the 50 that were its turn
     assert breakers(gateway, name) == {bad.address: "open", good.address: "closed"}
     assert await engines(gateway, name, 20) == {"good": 20}
-    assert gateway.metric(f'ejected{{address="{bad.address}"}}') == 1
+    labels = f'address="{bad.address}",llmendpoint="{name}",namespace="team",revision="r1"'
+    assert gateway.metric(f"ejected{{{labels}}}") == 1
 
 
 async def test_when_all_of_a_new_revision_crash_the_old_one_takes_over_before_anybody_is_told(

@@ -5,8 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from llmendpoint_gateway.core.identity.priority import Priority
 from llmendpoint_gateway.core.placement.waiting import Waiting
-from llmendpoint_gateway.core.request.claim import Claim, Priority
+from llmendpoint_gateway.core.request.claim import Claim
 
 LARGEST = 32 << 20
 """The body of a request that the gateway accepts."""

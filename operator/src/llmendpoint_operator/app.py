@@ -49,7 +49,7 @@ async def run(settings: Settings) -> None:
             if not await _first(lease.acquire(), stop):
                 return
             http.leading = True
-            metrics.leader.set(1)
+            metrics.lead()
             try:
                 await _lead(credentials, lease, work, stop)
             except LeadershipLost:

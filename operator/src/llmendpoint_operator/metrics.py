@@ -60,7 +60,13 @@ class Metrics:
         self.circuits_open = gauge(
             "llmendpoint_operator_circuits_open", "Endpoints for which a gateway refuses requests because too many failed"
         )  # fmt: skip
+        self.leads = False
         self.leader = gauge("llmendpoint_operator_leader", "1 while this process holds the Lease")
+
+    def lead(self) -> None:
+        """This process has got the Lease, and keeps it until it ends."""
+        self.leads = True
+        self.leader.set(1)
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
         return Counter(name, what, labels, registry=self.registry)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from .core.endpoint.snapshot import ScalerAddress
 from .core.names import Key
 from .core.pods.neighbours import Neighbours
+from .endpoint_metrics import EndpointStates
 from .gather import Platform
 from .kube import resources
 from .kube.caches import Caches
@@ -122,6 +123,9 @@ def make_work(api: KubeApi, wire: Wire, metrics: Metrics, settings: Settings, na
     metrics.demand_streams.set_function(lambda: len(seen.demands))
     metrics.watched.set_function(lambda: len(collector))
     metrics.registry.register(Recommendations(opinions.for_autoscalers))
+    metrics.registry.register(
+        EndpointStates(lambda: caches.all(resources.ENDPOINTS) if metrics.leads else ())
+    )
     watching = {"caches": caches.run, "gateway pods": seen.pods.run, "demand": seen.demands.run}
     leading = {
         "events": events.run, "evidence": collector.run, "scaler": scaler.run, "circuits": circuits.run,

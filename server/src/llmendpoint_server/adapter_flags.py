@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from llmendpoint_server import limits
 
@@ -26,18 +27,28 @@ def add_adapter_flags(parser: argparse.ArgumentParser) -> None:
     add(
         "--enable-lora", action="store_true", help="serve LoRA adapters of the model beside it (default: off)"
     )
-    add("--max-loras", type=_within(limits.ADAPTERS_MAX), metavar="N", default=DEFAULT_ADAPTERS,
+    add("--max-loras", type=_within(limits.ADAPTERS_MAX), metavar="N",
         help=f"adapters in memory at once, and so in one batch, at most {limits.ADAPTERS_MAX} (default: {DEFAULT_ADAPTERS})")  # fmt: skip
-    add("--max-lora-rank", type=_within(limits.ADAPTER_RANK_MAX), metavar="RANK", default=DEFAULT_RANK,
+    add("--max-lora-rank", type=_within(limits.ADAPTER_RANK_MAX), metavar="RANK",
         help=f"the largest rank that an adapter may have, at most {limits.ADAPTER_RANK_MAX}; each place takes memory for it (default: {DEFAULT_RANK})")  # fmt: skip
     add("--lora-modules", nargs="+", action="extend", type=_named, default=[], metavar="NAME=SOURCE",
         help="adapters to load at the start, each a folder, or hf://, s3://, pvc:// or file://, that peft has written")  # fmt: skip
 
 
-def check_adapters(
+def read_adapters(options: dict[str, Any], served: Sequence[str]) -> str | None:
+    """Put the defaults in the place of flags that were not given. Returns what is wrong with the flags together; None if nothing is."""
+    for flag, default in (("max_loras", DEFAULT_ADAPTERS), ("max_lora_rank", DEFAULT_RANK)):
+        if options[flag] is None:
+            options[flag] = default
+        elif not options["enable_lora"]:
+            return f"argument --{flag.replace('_', '-')}: it needs --enable-lora, without which no adapters are served"
+    options["lora_modules"] = tuple(options["lora_modules"])
+    return _check_modules(options["enable_lora"], options["lora_modules"], options["max_loras"], served)
+
+
+def _check_modules(
     enabled: bool, modules: Sequence[tuple[str, str]], most: int, served: Sequence[str]
 ) -> str | None:
-    """What is wrong with the flags together; None if nothing is."""
     names = [name for name, _ in modules]
     if modules and not enabled:
         return "argument --lora-modules: it needs --enable-lora"

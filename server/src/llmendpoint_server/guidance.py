@@ -23,6 +23,9 @@ TRIED_TOKENS, FORCED_TOKENS_MAX = 4, 64
 MESSAGE_LINES, MESSAGE_CHARACTERS = 4, 300
 """Of llguidance's text, which quotes the grammar."""
 
+DEAD_END = "NoExtension"
+"""llguidance's word for it: no token is allowed, and the text so far is not whole."""
+
 
 class BadGrammar(ServerError):
     """The grammar cannot be used; the message says why."""
@@ -79,7 +82,7 @@ def check(tokenizer: LLTokenizer, grammar: Grammar) -> None:
         matcher.consume_token(first)
     if matcher.is_error():
         text = short(matcher.get_error())
-        raise BadGrammar("No text follows it." if text.startswith("NoExtension") else text)
+        raise BadGrammar("No text follows it." if text.startswith(DEAD_END) else text)
 
 
 def source(grammar: Grammar) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from llmendpoint_server import limits
-from llmendpoint_server.adapter_flags import DEFAULT_ADAPTERS, DEFAULT_RANK, add_adapter_flags, check_adapters
+from llmendpoint_server.adapter_flags import DEFAULT_ADAPTERS, DEFAULT_RANK, add_adapter_flags, read_adapters
 from llmendpoint_server.core.drafting import DEFAULT_DRAFT_TOKENS, MOST_DRAFT_TOKENS
 
 DESCRIPTION = "Serve a language model, or one that embeds or ranks, through OpenAI's HTTP API, with continuous batching."
@@ -287,7 +287,6 @@ def settings_from(options: dict[str, Any], parser: argparse.ArgumentParser) -> S
             "argument --num-speculative-tokens: it needs --speculative-method=ngram or --draft-model"
         )
     names = tuple(dict.fromkeys(options.pop("served_model_name"))) or (default_name(options["model"]),)
-    options["lora_modules"] = tuple(options["lora_modules"])
-    if fault := check_adapters(options["enable_lora"], options["lora_modules"], options["max_loras"], names):
+    if fault := read_adapters(options, names):
         parser.error(fault)
     return Settings(served_names=names, **options)

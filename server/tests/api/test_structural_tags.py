@@ -27,7 +27,7 @@ def const(value: str) -> dict[str, Any]:
     return {"type": "const_string", "value": value}
 
 
-def tag(begin: str, content: Any, end: str) -> dict[str, Any]:
+def tag(begin: str, content: Any, end: str | list[str]) -> dict[str, Any]:
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
@@ -76,6 +76,17 @@ def sequence(*elements: Any) -> dict[str, Any]:
         ),
         ({"format": LIST}, ["", "<f=a>1</f>", "<f=a>1</f>,<f=b>x</f>"], ["<f=a>1</f><f=b>x</f>", "x"]),
         ({"format": LIST | {"at_least_one": True, "stop_after_first": True}}, ["<f=b>x</f>"], ["", "<f=a>1</f>,<f=a>1</f>"]),
+        ({"format": tag("<t>", NUMBER, ["</t>", "\n"])}, ["<t>5</t>", "<t>5\n"], ["<t>5", "<t>5</t>\n"]),
+        ({"format": tag("<t>", TEXT, ["</t>", "<t>"])}, ["<t>a</t>", "<t>a<t>"], ["<t>a</t>b<t>", "<t>a<t>b</t>", "<t>a"]),
+        ({"format": tag("<t>", WORD, ["!", "?"])}, ["<t>a!", "<t>b?"], ["<t>a", "<t>a!?", "<t>?"]),
+        (
+            {"format": sequence(tag("<t>", sequence(NUMBER, TEXT), ["</t>", ";"]), const("."))},
+            ["<t>1 a</t>.", "<t>1 a;."], ["<t>1 a;", "<t>1 a;.</t>.", "<t>a;."],
+        ),
+        (
+            {"format": TRIGGERED | {"tags": [tag("<f=a>", NUMBER, ["</f>", "/>"]), *TAGS[1:]]}},
+            ["so <f=a>1/> and <f=a>2</f>."], ["<f=a>1<"],
+        ),
         (LEGACY, ["", 'I: <f=a>{"x": 1}</f> so <f=b>[1]</f>'], ["<f=a>{}</f>", '<f=a>{"x": 1, "y": 2}</f>', "<f=c>"]),
     ],
 )  # fmt: skip
@@ -121,6 +132,11 @@ def test_a_structural_tag_comes_behind_the_reasoning(matching: LLTokenizer) -> N
         ({"format": sequence(TEXT, NUMBER)}, "any_text must be the last part"),
         ({"format": TRIGGERED | {"triggers": ["<f="]}}, "none of the triggers"),
         ({"format": TRIGGERED | {"triggers": []}}, "empty"),
+        ({"format": tag("<t>", NUMBER, [])}, r"length >= 1 - at `\$.format.end`"),
+        ({"format": tag("<t>", NUMBER, ["a"] * 17)}, r"length <= 16 - at `\$.format.end`"),
+        ({"format": tag("<t>", NUMBER, 5)}, r"\$.format.end"),
+        ({"format": tag("<t>", tag("<u>", TEXT, [*"abcde"]), [*"fghi"])}, "more than 16 ways"),
+        ({"format": sequence(tag("<t>", TEXT, ["a", ""]), NUMBER)}, "any_text must be the last part"),
         ({"format": sequence(*[const("a")] * 1, *[NUMBER] * 1001)}, "more than 1000 parts"),
     ],
 )

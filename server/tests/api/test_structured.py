@@ -143,6 +143,19 @@ SCHEMA_FIELD = "response_format.json_schema.schema"
         ({"response_format": schema_format({"not": {"type": "string"}})}, SCHEMA_FIELD, "not"),
         ({"response_format": schema_format({"type": "objct"})}, SCHEMA_FIELD, "objct"),
         ({"response_format": schema_format({"$ref": "#"})}, SCHEMA_FIELD, "no text follows it"),
+        (
+            {
+                "response_format": schema_format(
+                    {
+                        "type": "object",
+                        "properties": {"a": SCHEMA, "b": {"$ref": "#"}},
+                        "required": ["a", "b"],
+                    }
+                )
+            },
+            SCHEMA_FIELD,
+            "required property 'b' is unsatisfiable",
+        ),
         ({"response_format": schema_format({"$ref": "https://example.com/x"})}, SCHEMA_FIELD, "example.com"),
         ({"response_format": schema_format([])}, SCHEMA_FIELD, "must be a JSON schema"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "Missing"),
@@ -251,6 +264,13 @@ def test_a_grammar_that_becomes_too_complex_is_its_callers_fault(streamed: bool,
     assert failed.value.param == "guided_regex"
 
 
+def test_a_dead_end_deep_inside_a_grammar_is_a_400_that_says_so(demo: openai.OpenAI) -> None:
+    """Nobody sees it before: it comes after text that the model chooses."""
+    with pytest.raises(openai.BadRequestError, match="Remove its dead end") as refused:
+        asked(demo, guided_grammar='start: "abc " /[a-z]{6,7}/ "=" dead\ndead: dead "x"')
+    assert refused.value.param == "guided_grammar"
+
+
 def checkers(server: ServerProcess) -> list[int]:
     """The processes that compile grammars."""
     return [
@@ -266,12 +286,13 @@ def test_the_next_grammar_is_checked_though_the_checking_process_was_killed(
 ) -> None:
     """As the kernel does where memory is short."""
     asked(demo, guided_regex=f"[a-c]{{2}}{noticed}")
-    [old] = checkers(demo_server)
-    os.kill(old, signal.SIGKILL)
+    old = checkers(demo_server)
+    for checker in old:
+        os.kill(checker, signal.SIGKILL)
     if noticed:
         demo_server.wait_for("its end", lambda: not checkers(demo_server))
     assert asked(demo, guided_regex=f"[a-c]{{3}}{noticed}").endswith(str(noticed))
-    assert checkers(demo_server) != [old]
+    assert not set(old) & set(checkers(demo_server))
 
 
 def test_a_good_grammar_that_a_busy_machine_did_not_compile_in_time_is_tried_again() -> None:
@@ -286,8 +307,10 @@ def test_a_good_grammar_that_a_busy_machine_did_not_compile_in_time_is_tried_aga
             client.chat.completions.create(model="demo", messages=MESSAGES, max_tokens=5, extra_body=fields)
 
         ask(guided_regex="[a-c]")
-        [checker] = checkers(server)
-        os.kill(checker, signal.SIGSTOP)
+        with pytest.raises(openai.BadRequestError, match="did not compile within"):
+            ask(guided_json=slow_to_compile(0))
+        for checker in checkers(server):
+            os.kill(checker, signal.SIGSTOP)
         with pytest.raises(openai.BadRequestError, match="did not compile within"):
             ask(**grammar)
         time.sleep(0.6)
@@ -296,9 +319,29 @@ def test_a_good_grammar_that_a_busy_machine_did_not_compile_in_time_is_tried_aga
 
 def test_the_checking_process_has_a_limit_of_memory(demo_server: ServerProcess, demo: openai.OpenAI) -> None:
     asked(demo, guided_regex="[a-c]{5}")
-    [checker] = checkers(demo_server)
-    most, _ = resource.prlimit(checker, resource.RLIMIT_AS)
-    assert 0 < most < 2**33
+    for checker in checkers(demo_server):
+        most, _ = resource.prlimit(checker, resource.RLIMIT_AS)
+        assert 0 < most < 2**33
+
+
+def slow_to_compile(number: int) -> dict[str, Any]:
+    return {"type": "integer", "multipleOf": 1_000_003 + 2 * number}
+
+
+def test_many_grammars_that_explode_keep_those_of_others_waiting_for_moments_only(
+    demo: openai.OpenAI,
+) -> None:
+    with ThreadPoolExecutor(24) as pool:
+        asked(demo, guided_regex="[a-c]{7}")
+        sent = [pool.submit(asked, demo, guided_json=slow_to_compile(number)) for number in range(1, 21)]
+        time.sleep(0.3)
+        began = time.monotonic()
+        assert len(asked(demo, guided_regex="[a-c]{8}")) == 8
+        assert time.monotonic() - began < 10, "20 of them take 40 s"
+        assert not all(one.done() for one in sent)
+        ends = [one.exception() for one in sent]
+    assert all(isinstance(one, openai.BadRequestError | openai.RateLimitError) for one in ends)
+    assert any(isinstance(one, openai.BadRequestError) for one in ends)
 
 
 def test_grammars_that_wait_to_be_checked_have_a_bound() -> None:

@@ -170,3 +170,62 @@ def test_a_reference_that_leads_to_itself_alone_is_refused(schema: Any) -> None:
 )  # fmt: skip
 def test_a_reference_that_may_lead_elsewhere_is_not(schema: Any) -> None:
     closed(schema)
+
+
+def held(schema: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+
+
+NODE: dict[str, Any] = {"$defs": {"node": held({"$ref": "#/$defs/node"})}}
+LINK = {"$ref": "#/$defs/node"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "left"),
+    [
+        (held(LINK), {"a": False}),
+        (held({"type": "array", "items": LINK, "minItems": 1}), {"a": {"type": "array", "items": False, "minItems": 1}}),
+        ({"properties": {"a": LINK, "b": {}}}, {"a": False, "b": {}}),
+        ({"properties": {"a": {"anyOf": [LINK, {"type": "null"}]}}}, {"a": {"anyOf": [False, {"type": "null"}]}}),
+    ],
+)  # fmt: skip
+def test_a_reference_that_no_value_can_finish_becomes_false(schema: Any, left: Any) -> None:
+    assert closed(schema | NODE)["properties"] == left
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        held({"$ref": "#"}),
+        held({"type": "array", "prefixItems": [{}, {"$ref": "#"}], "minItems": 2}),
+        {"type": "object", "additionalProperties": {"$ref": "#"}, "required": ["a"]},
+        {"anyOf": [held({"$ref": "#"}), {"allOf": [held({"$ref": "#"})]}]},
+        {"$ref": "#/$defs/a", "$defs": {"a": held({"$ref": "#/$defs/b"}), "b": held({"$ref": "#/$defs/a"})}},
+    ],
+)
+def test_a_schema_that_no_value_can_finish_is_refused(schema: Any, matching: LLTokenizer) -> None:
+    with pytest.raises((guidance.BadGrammar, InvalidRequest), match=r"No value can finish it|nsatisfiable"):
+        guidance.check(matching, Grammar("json_schema", json.dumps(schema)))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        held({"anyOf": [{"$ref": "#"}, {"type": "null"}]}),
+        held({"type": "array", "items": {"$ref": "#"}}),
+        held({"type": ["object", "null"], "properties": {"a": {"$ref": "#"}}, "required": ["a"]}),
+        {"type": "object", "properties": {"next": {"$ref": "#"}}},
+        {"properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+    ],
+)
+def test_a_schema_that_some_value_can_finish_keeps_its_references(schema: Any) -> None:
+    before = json.dumps(schema).count("$ref")
+    assert json.dumps(closed(schema)).count("$ref") == before
+
+
+def test_long_chains_of_references_are_followed_in_bounded_time() -> None:
+    ahead = {f"n{at}": held({"$ref": f"#/$defs/n{at + 1}"}) for at in range(2_000)}
+    began = time.process_time()
+    closed({"$ref": "#/$defs/n0", "$defs": ahead})
+    closed({"$ref": "#/$defs/n0", "$defs": dict(reversed(ahead.items()))})
+    assert time.process_time() - began < 2

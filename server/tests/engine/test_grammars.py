@@ -12,9 +12,13 @@ import jsonschema
 import pytest
 from tokenizers import Tokenizer
 
+from llmendpoint_server.core.batch import Scheduled
 from llmendpoint_server.core.grammar import Grammar
 from llmendpoint_server.core.request import FinishReason, Request, RequestOutput, SamplingParams
+from llmendpoint_server.core.sequence import Sequence
 from llmendpoint_server.engine.loop import Engine
+from llmendpoint_server.engine.sampling.masks import Masks
+from llmendpoint_server.guidance import make_tokenizer
 from llmendpoint_server.weights.locate import resolve_model
 from server.tests.engine import schemas
 from server.tests.engine.test_speculation import Bench, page_bytes
@@ -212,3 +216,18 @@ def test_a_grammar_whose_masks_are_slow_does_not_hold_up_the_others(
     found = {(name, finish) for name, _, finish, _ in answers.run()}
     assert {("word", FinishReason.STOP), ("free", FinishReason.LENGTH)} <= found
     assert ("slow", FinishReason.LENGTH) not in found
+
+
+@pytest.mark.parametrize(("vocab_size", "goes_on"), [(1761, True), (40, False)])
+def test_a_grammar_that_needs_a_token_without_a_logit_ends_its_request(
+    vocab_size: int, goes_on: bool
+) -> None:
+    """The tokenizer may know more tokens than the model."""
+    masks = Masks(lambda: make_tokenizer(DEMO, 1761, (0, 2)), 1, vocab_size)
+    request = Request("a", (1,), SamplingParams(5, grammar=Grammar("choice", '["rollout"]')))
+    row = Scheduled(Sequence(request, seed=0, tokens=[1], names=[], table=[0]), 0, 1)
+    pending = masks.begin([row])
+    assert pending is not None
+    [mask] = pending.result().values()
+    assert bool(mask.fault) is not goes_on
+    assert not mask.bits.any() or goes_on

@@ -18,7 +18,7 @@ DEMO = resolve_model("embedded://demo")
 
 @pytest.fixture
 def masks() -> Masks:
-    return Masks(lambda: make_tokenizer(DEMO, 1761, (0, 2)), 1)
+    return Masks(lambda: make_tokenizer(DEMO, 1761, (0, 2)), 1, 1761)
 
 
 def request(name: str, regex: str | None, n: int = 1) -> Request:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import gc
 import pstats
 import random
 import time
@@ -56,10 +57,13 @@ def single(served: model.Served, limit: Limits, weights: int) -> list[Result]:
 
 def many(served: model.Served, limit: Limits, weights: int, temperature: float) -> list[Result]:
     wanted = lengths()
-    run = model.run(served, [model.request(f"many{n}at{temperature}", *one, temperature) for n, one in enumerate(wanted)])
+    run = model.run(
+        served, [model.request(f"many{n}at{temperature}", *one, temperature) for n, one in enumerate(wanted)]
+    )
     prefill, decode = ideal(limit, weights, wanted)
     tokens = sum(answer for _, answer in wanted)
     assert run.tokens == tokens
+    print(f"{run.steps} steps, the last first token after {run.first_s:.2f} s", flush=True)
     kind = "greedy" if not temperature else f"temperature {temperature}"
     name = f"{SEQUENCES} sequences, {SHORTEST} to {LONGEST} in and out, {kind}"
     share = (prefill + decode) / run.seconds
@@ -161,9 +165,12 @@ def main() -> None:
         print(results[-3:], flush=True)
     if arguments.profile:
         profile(served)
-    if arguments.peers:
-        results += peers(lengths())
     write("cuda", results)
+    if arguments.peers:
+        del served
+        gc.collect()
+        torch.cuda.empty_cache()
+        write("cuda", results + peers(lengths()))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 
@@ -28,7 +29,7 @@ def seconds(work: Callable[[], object], repeats: int = 20) -> float:
         work()
     marks[-1].record()
     torch.cuda.synchronize()
-    times = sorted(a.elapsed_time(b) for a, b in zip(marks, marks[1:], strict=False))
+    times = sorted(a.elapsed_time(b) for a, b in pairwise(marks))
     return times[len(times) // 2] / 1000
 
 
@@ -45,9 +46,15 @@ def in_graph(work: Callable[[], object], times: int = 20) -> float:
 
 def limits() -> Limits:
     """A copy of 4 GiB, its bytes counted as read and as written. Products of random numbers, of 8192 x 8192 matrices."""
+    return Limits(_bytes_per_s(), _operations_per_s())
+
+
+def _bytes_per_s() -> float:
     numbers = torch.ones(2**31, dtype=torch.bfloat16, device=CUDA)
     out = torch.empty_like(numbers)
-    copied = 2 * numbers.nbytes / seconds(lambda: out.copy_(numbers))
-    del numbers, out
+    return 2 * numbers.nbytes / seconds(lambda: out.copy_(numbers))
+
+
+def _operations_per_s() -> float:
     a, b = (torch.randn(8192, 8192, device=CUDA, dtype=torch.bfloat16) for _ in range(2))
-    return Limits(copied, 2 * 8192**3 / seconds(lambda: a @ b))
+    return float(2 * 8192**3 / seconds(lambda: a @ b))

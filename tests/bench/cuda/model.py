@@ -59,7 +59,9 @@ def served(max_model_len: int = 4096) -> Served:
     began = time.monotonic()
     configure = Configure(str(saved()), device="cuda", dtype="bfloat16", max_model_len=max_model_len)
     runner, info = load(configure)
-    return Served(runner, Engine(runner, make_scheduler(configure, info)), time.monotonic() - began)
+    return Served(
+        runner, Engine(runner, make_scheduler(configure, info), launcher=runner), time.monotonic() - began
+    )
 
 
 def request(name: str, prompt: int, answer: int, temperature: float = 0.0) -> Request:

@@ -80,13 +80,15 @@ def _of_aiohttp(request: web.Request, error: web.HTTPException) -> Refused:
     return Refused(error.reason[:200], code="bad_request", status=error.status)
 
 
-def whole_number(request: web.Request, name: str, default: int, most: int) -> int:
-    """A query parameter from 1 to `most`."""
+def whole_number(request: web.Request, name: str, default: int, most: int, least: int = 1) -> int:
+    """A query parameter from `least` to `most`."""
     text = request.query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
-        raise Refused(f"{name} must be a whole number from 1 to {most}, got {text[:100]!r}.", param=name)
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+        raise Refused(
+            f"{name} must be a whole number from {least} to {most}, got {text[:100]!r}.", param=name
+        )
     return int(text)
 
 

@@ -8,10 +8,12 @@ import msgspec
 from aiohttp import web
 
 from llmendpoint_batch.api.answers import one_of, shown, whole_number
+from llmendpoint_batch.api.response_replays import Replay
 from llmendpoint_batch.api.response_streams import CALLER_LEFT, Stream, as_engine_said
 from llmendpoint_batch.api.rooms import Held, Room
 from llmendpoint_batch.api.service import Service
 from llmendpoint_batch.core.bounds import BACKGROUND_SECONDS, COPIES, RESPONSE_BYTES
+from llmendpoint_batch.core.event_stream import first_events
 from llmendpoint_batch.core.outcomes import Broken, Reply
 from llmendpoint_batch.core.response_items import decode_items, encode_items, kept_items, page
 from llmendpoint_batch.core.response_object import State, Stored, final_of, shown_response
@@ -27,6 +29,7 @@ from llmendpoint_batch.store import responses
 from llmendpoint_batch.work.sending import PRIORITY_HEADER, RESPONSES
 
 DEFAULT_PAGE, MOST_PAGE = 20, 100
+MOST_EVENT = 10**9 - 1
 PIECE_BYTES = 64 << 10
 RECEIVE_SECONDS = 60.0
 """For a whole request, as at the gateway. A request that is never whole holds its bytes no longer."""
@@ -51,6 +54,7 @@ class Responses:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._room = Room()
+        self._replay = Replay(service, self._room)
 
     async def create(self, request: web.Request) -> web.StreamResponse:
         if (request.content_length or 0) > RESPONSE_BYTES:
@@ -67,6 +71,10 @@ class Responses:
         stored, before = await self._begun(asked, priority)
         if stored.background:
             self._service.background.wake()
+            if asked.stream:
+                asked.let_go()
+                held.let_go()
+                return await self._replay.send(request, stored.id, -1)
             return await self._sent(request, shown_response(stored))
         return await self._foreground(request, asked, stored, before, held)
 
@@ -83,9 +91,10 @@ class Responses:
         deadline = now.age() + BACKGROUND_SECONDS if asked.background else keep_until
         if not asked.background:
             service.background.live.add(response_id)
+        events = first_events(new) if asked.background and asked.stream else b""
         try:
             before = await service.database.write(
-                responses.create, new, count, keep_until, deadline, service.settings.bounds.responses_bytes
+                responses.create, new, count, keep_until, deadline, service.settings.bounds.responses_bytes, events
             )  # fmt: skip
         except BaseException:
             service.background.live.discard(response_id)
@@ -178,8 +187,14 @@ class Responses:
         return final.answer
 
     async def get(self, request: web.Request) -> web.StreamResponse:
-        if request.query.get("stream", "false") != "false":
-            raise Refused("stream is not supported here: read the response again.", param="stream")
+        stream = one_of(request, "stream", ("true", "false")) == "true"
+        after = request.query.get("starting_after")
+        if stream:
+            number = -1 if after is None else whole_number(request, "starting_after", 0, MOST_EVENT, least=0)
+            with self._room.place():
+                return await self._replay.send(request, _id(request), number)
+        if after is not None:
+            raise Refused("starting_after goes with stream=true.", param="starting_after")
         text = shown_response(await self._service.database.read(responses.get, _id(request)))
         return await self._sent(request, text)
 

@@ -20,6 +20,11 @@ class Held:
         self.size += size
         self._room.bytes += size
 
+    def let_go(self) -> None:
+        """They are in memory no more."""
+        self._room.bytes -= self.size
+        self.size = 0
+
 
 class Room:
     def __init__(self) -> None:

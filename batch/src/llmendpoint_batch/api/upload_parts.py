@@ -34,6 +34,10 @@ JOBS = 2
 """Uploads that are put together at a time."""
 
 
+class PartGone(Exception):
+    """The bytes of a part are deleted: its upload was cancelled, or completed by another request."""
+
+
 class UploadParts:
     def __init__(self, service: Service, receiver: Receiver) -> None:
         self._service, self._receiver = service, receiver
@@ -75,7 +79,11 @@ class UploadParts:
         file_id = f"file-{secrets.token_hex(12)}"
         wall, keep = service.times.wall(), service.settings.retention_seconds
         async with self._places:
-            await asyncio.to_thread(self._join, file_id, chosen, wish)
+            try:
+                await asyncio.to_thread(self._join, file_id, chosen, wish)
+            except PartGone:
+                await service.database.read(uploads.open_one, upload_id)  # it ended meanwhile: so it is told
+                raise
         deadline = service.times.age() + keep
         file = File(file_id, upload.filename, INPUT, upload.bytes, wall, wall + int(keep), deadline)
         try:
@@ -94,7 +102,7 @@ class UploadParts:
         try:
             for part in parts:
                 for offset in range(0, part.bytes, PIECE):
-                    data = blobs.read(part.id, offset, min(PIECE, part.bytes - offset))
+                    data = self._read(part, offset)
                     gauge.take(data, len(data))  # the room was taken by the parts
                     digest.update(data)
                     writing.write(data)
@@ -102,6 +110,16 @@ class UploadParts:
             writing.keep()
         finally:
             writing.drop()
+
+    def _read(self, part: Part, offset: int) -> bytes:
+        wanted = min(PIECE, part.bytes - offset)
+        try:
+            data = self._service.blobs.read(part.id, offset, wanted)
+        except FileNotFoundError as error:
+            raise PartGone(part.id) from error
+        if len(data) < wanted:
+            raise PartGone(part.id)
+        return data
 
     async def cancel(self, request: web.Request) -> web.Response:
         service = self._service

@@ -46,6 +46,10 @@ MOST_QUEUED = 1_000
 """Background responses that are not at their end."""
 BACKGROUND_SECONDS = 24 * 3600
 """In which a background response gets its answer, or fails."""
+EVENTS_BYTES = 16 << 20
+"""Events of one streamed background response that are kept. They count as bytes of stored responses, too."""
+EVENTS_SECONDS = 3600
+"""How long events are kept after the end."""
 COPIES = 3
 """How often the bytes of a conversation are in memory while it is sent: read, put together, and on their way."""
 OPEN_REQUESTS, OPEN_BYTES = 512, 256 << 20

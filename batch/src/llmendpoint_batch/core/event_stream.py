@@ -10,11 +10,14 @@ from typing import Any
 import msgspec
 
 from llmendpoint_batch.core.bounds import ANSWER_BYTES
-from llmendpoint_batch.core.response_object import Final, Stored, final_of, ours
+from llmendpoint_batch.core.response_object import Final, Stored, final_of, ours, shown_response
 from llmendpoint_batch.core.response_request import Fields
 
 LIFECYCLE = frozenset({b"response.created", b"response.queued", b"response.in_progress"})
 ENDS = frozenset({b"response.completed", b"response.incomplete", b"response.failed"})
+FIRST_EVENTS = 2
+"""Of a streamed background response: it is there, and it waits. The service makes them before an endpoint has seen it."""
+OWN = frozenset({b"response.created", b"response.queued"})
 _FIELDS = msgspec.json.Decoder(Fields)
 
 
@@ -60,11 +63,9 @@ class Events:
         return min(ends, default=0)
 
     def _event(self, stored: Stored, text: bytes) -> Event:
-        lines = text.splitlines()
-        name = next((line[6:].strip() for line in lines if line.startswith(b"event:")), b"")
+        name, data = _read(text)
         if name not in LIFECYCLE and name not in ENDS:
             return Event(text)
-        data = b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
         try:
             data.decode()
             fields = _FIELDS.decode(data)
@@ -74,6 +75,40 @@ class Events:
             return Event(text)
         final = final_of(stored, response) if name in ENDS else None
         return Event(_encoded(name, whole), final)
+
+
+def first_events(stored: Stored) -> bytes:
+    """What the caller of a streamed background response gets at once, its id in it."""
+    response = {"response": msgspec.Raw(shown_response(stored))}
+    return b"".join(
+        event_of(f"response.{what}", at, response) for at, what in enumerate(("created", "queued"))
+    )
+
+
+def numbered(text: bytes, number: int) -> bytes:
+    """An event of the endpoint as one of a streamed background response. Empty: it is none of these."""
+    name, data = _read(text)
+    try:
+        data.decode()
+        fields: dict[str, Any] = dict(_FIELDS.decode(data))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return b""
+    return b"" if name in OWN else _encoded(name, {**fields, "sequence_number": number})
+
+
+def behind(data: bytes, count: int) -> bytes:
+    """Events without the first `count`. Each of them was made here."""
+    at = 0
+    for _ in range(count):
+        at = data.index(b"\n\n", at) + 2
+    return data[at:]
+
+
+def _read(text: bytes) -> tuple[bytes, bytes]:
+    """Name and data."""
+    lines = text.splitlines()
+    name = next((line[6:].strip() for line in lines if line.startswith(b"event:")), b"")
+    return name, b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
 
 
 def event_of(name: str, number: int, fields: dict[str, Any]) -> bytes:

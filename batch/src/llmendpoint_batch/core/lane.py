@@ -3,14 +3,41 @@
 Batches of one endpoint take turns, line by line. An endpoint that says that it has no room gets half as many lines, and
 none for a while; each answer gives back one. So batches take the room that others leave, and an endpoint without a
 replica is asked by one line at a time, while those of other endpoints go on.
+
+A line that is refused again and again steps back for a while of its own, so that others are sent before it. If others were answered
+between two of its refusals, it is the line that finds no room, not the endpoint: the lane does not wait for it.
 """
 
 from collections import deque
+from dataclasses import dataclass
 
 FIRST_WAIT, LONGEST_OWN_WAIT = 0.5, 60.0
 """Seconds without a Retry-After: doubled from the first each time, up to the second."""
+LONGEST_PAUSE = 60.0
+"""Seconds that one line steps back at most, for its own sake: doubled from FIRST_WAIT each time."""
 LEAST_WAIT = 0.1
 """Seconds, also where the Retry-After is 0: the same line would be refused thousands of times a second."""
+
+
+@dataclass(slots=True)
+class Refusals:
+    """Of one line. `answers`: the lane's at the last of them."""
+
+    count: int = 0
+    answers: int = 0
+
+    def again(self, answers: int) -> bool:
+        """Count one more. True: others were answered since the one before."""
+        alone = self.count > 0 and answers > self.answers
+        self.count, self.answers = self.count + 1, answers
+        return alone
+
+    def pause(self, seconds: float | None, jitter: float) -> float:
+        """Seconds that the line steps back; 0: it is the next one. `seconds`: as the endpoint says. `jitter`: 0 to 1."""
+        if self.count < 2:
+            return 0.0
+        own = min(LONGEST_PAUSE, FIRST_WAIT * 2.0 ** min(self.count - 2, 16))
+        return max(seconds or 0.0, own) * (1 + jitter / 4)
 
 
 class Lane:
@@ -21,6 +48,8 @@ class Lane:
         self._turns: deque[int] = deque()
         self._until = 0.0
         self._wait = FIRST_WAIT
+        self.answers = 0
+        """So many lines were answered."""
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -56,6 +85,7 @@ class Lane:
 
     def answered(self) -> None:
         """The endpoint did a line's work, whatever the answer says."""
+        self.answers += 1
         self.limit = min(self.most, self.limit + 1)
         self._wait = FIRST_WAIT
 

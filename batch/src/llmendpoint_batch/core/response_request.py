@@ -54,11 +54,6 @@ def read_asked(text: bytes) -> Asked:
         raise Refused(
             "background needs store: its answer is read later. Leave store out.", param="background"
         )
-    if background and stream:
-        told = (
-            "background and stream do not go together here. Leave stream out, and read the response with GET."
-        )
-        raise Refused(told, param="stream")
     read_metadata(_value(fields, "metadata"))
     return Asked(fields, model, _input(fields), previous, store, bool(background), bool(stream))
 
@@ -121,6 +116,10 @@ def kept_fields(asked: Asked) -> bytes:
 
 def read_fields(kept: bytes) -> Fields:
     return _FIELDS.decode(kept)
+
+
+def is_stream(fields: Fields) -> bool:
+    return bytes(fields.get("stream", NULL)) == b"true"
 
 
 def read_priority(value: str | None) -> str:

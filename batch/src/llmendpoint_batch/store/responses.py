@@ -19,7 +19,6 @@ from llmendpoint_batch.core.bounds import (
 from llmendpoint_batch.core.response_items import decode_items
 from llmendpoint_batch.core.response_object import (
     CONTINUED,
-    OPEN,
     Final,
     State,
     Stored,
@@ -28,10 +27,11 @@ from llmendpoint_batch.core.response_object import (
     output_of,
 )
 from llmendpoint_batch.errors import Refused
+from llmendpoint_batch.store import response_events
 from llmendpoint_batch.store.connection import Connection
+from llmendpoint_batch.store.response_usage import IS_OPEN, account, usage
 
 COLUMNS = "id, state, model, created_at, background, priority, previous, fields, items, answer"
-_OPEN = f"state IN ({', '.join(repr(str(state)) for state in OPEN)})"
 READ_BYTES, READ_ROWS = 8 << 20, 100
 """Of a conversation, read at a time."""
 _CHAIN = (
@@ -47,8 +47,10 @@ def create(
     keep_until: float,
     deadline: float,
     most_bytes: int,
+    events: bytes = b"",
 ) -> int:
-    """Returns the bytes of the conversation before it. `count`: of its items. `keep_until`: the responses that it continues are kept so long, at least. `deadline`: its own.
+    """Returns the bytes of the conversation before it. `count`: of its items. `events`: the first ones of a background response that is
+    streamed. `keep_until`: the responses that it continues are kept so long, at least. `deadline`: its own.
     Raises Refused: no such response to continue, a conversation that is too long, or no room."""
     _check_room(connection, new, most_bytes)
     depth, before_bytes, before_items = 1, 0, 0
@@ -65,7 +67,9 @@ def create(
             new.items, None, deadline, depth, before_bytes + len(new.items), before_items + count, own,
         ),
     )  # fmt: skip
-    _account(connection, 1, own)
+    account(connection, 1, own)
+    if events:
+        response_events.begin(connection, new.id, events)
     return before_bytes
 
 
@@ -79,7 +83,7 @@ def _check_room(connection: Connection, new: Stored, most_bytes: int) -> None:
         raise Refused(told, param="store", code="storage_quota_exceeded", status=413)
     if new.background:
         (waiting,) = connection.execute(
-            f"SELECT count(*) FROM responses WHERE background = 1 AND {_OPEN}"
+            f"SELECT count(*) FROM responses WHERE background = 1 AND {IS_OPEN}"
         ).fetchone()
         if waiting >= MOST_QUEUED:
             told = f"{waiting} background responses are not finished, and {MOST_QUEUED} is the most. Try again later."
@@ -182,7 +186,12 @@ def begin(connection: Connection, response_id: str) -> Stored | None:
     return None if row is None else _stored(row)
 
 
-def wait_again(connection: Connection, response_id: str) -> None:
+def wait_again(connection: Connection, response_id: str, deadline: float) -> None:
+    """It is sent once more. One whose callers have seen events fails: another attempt would say something else."""
+    if response_events.begun(connection, response_id):
+        told = "The service ended, or failed, before this response was whole. Send it again."
+        finish(connection, response_id, failed(get(connection, response_id), told), deadline)
+        return
     sql = "UPDATE responses SET state = ? WHERE id = ? AND state = ?"
     connection.execute(sql, (str(State.QUEUED), response_id, str(State.IN_PROGRESS)))
 
@@ -192,11 +201,11 @@ def finish(connection: Connection, response_id: str, final: Final, deadline: flo
     more = len(final.answer)
     cursor = connection.execute(
         "UPDATE responses SET state = ?, answer = ?, deadline = ?, size = size + ?, chain_bytes = chain_bytes + ?, "
-        f"chain_items = chain_items + ? WHERE id = ? AND {_OPEN}",
+        f"chain_items = chain_items + ? WHERE id = ? AND {IS_OPEN}",
         (str(final.state), final.answer, deadline, more, final.output_bytes, final.output_items, response_id),
     )
     if cursor.rowcount:
-        _account(connection, 0, more)
+        account(connection, 0, more)
     return bool(cursor.rowcount)
 
 
@@ -218,7 +227,7 @@ def remove(connection: Connection, response_id: str) -> None:
 
 def remove_old(connection: Connection, age: float, most: int) -> int:
     """Deletes ended responses past their time; returns how many."""
-    sql = f"SELECT id FROM responses WHERE deadline <= ? AND NOT ({_OPEN}) LIMIT ?"
+    sql = f"SELECT id FROM responses WHERE deadline <= ? AND NOT ({IS_OPEN}) LIMIT ?"
     found = [row[0] for row in connection.execute(sql, (age, most)).fetchall()]
     _delete(connection, found)
     return len(found)
@@ -230,19 +239,23 @@ def _delete(connection: Connection, ids: Sequence[str]) -> None:
             "DELETE FROM responses WHERE id = ? RETURNING size", (response_id,)
         ).fetchone()
         if row is not None:
-            _account(connection, -1, -int(row[0]))
+            account(connection, -1, -int(row[0]))
+        response_events.remove(connection, response_id)
 
 
-def requeue(connection: Connection) -> int:
+def requeue(connection: Connection, deadline: float) -> int:
     """When the service starts: what an earlier process was sending is sent again. Returns how many."""
-    sql = "UPDATE responses SET state = ? WHERE background = 1 AND state = ?"
-    return connection.execute(sql, (str(State.QUEUED), str(State.IN_PROGRESS))).rowcount
+    sql = "SELECT id FROM responses WHERE background = 1 AND state = ?"
+    found = [str(row[0]) for row in connection.execute(sql, (str(State.IN_PROGRESS),)).fetchall()]
+    for response_id in found:
+        wait_again(connection, response_id, deadline)
+    return len(found)
 
 
 def fail_lost(connection: Connection, live: Collection[str], age: float, deadline: float) -> int:
     """Fails what nobody brings to its end: a response whose process or caller is gone, and a background one that waited too
     long. `live`: those of this process. Returns how many."""
-    sql = f"SELECT id FROM responses WHERE {_OPEN} AND (background = 0 OR deadline <= ?)"
+    sql = f"SELECT id FROM responses WHERE {IS_OPEN} AND (background = 0 OR deadline <= ?)"
     count = 0
     for response_id in {row[0] for row in connection.execute(sql, (age,)).fetchall()} - set(live):
         stored = get(connection, response_id)
@@ -253,17 +266,6 @@ def fail_lost(connection: Connection, live: Collection[str], age: float, deadlin
         )
         count += finish(connection, stored.id, failed(stored, told), deadline)
     return count
-
-
-def usage(connection: Connection) -> tuple[int, int]:
-    """Number of responses, and their bytes."""
-    count, size = connection.execute("SELECT count, bytes FROM responses_usage").fetchone()
-    return int(count), int(size)
-
-
-def _account(connection: Connection, count: int, size: int) -> None:
-    """Counted as they change: to count a million rows takes a second."""
-    connection.execute("UPDATE responses_usage SET count = count + ?, bytes = bytes + ?", (count, size))
 
 
 def _stored(row: Sequence[object]) -> Stored:

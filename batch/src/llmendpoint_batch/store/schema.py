@@ -32,6 +32,10 @@ CREATE TABLE IF NOT EXISTS responses (
 CREATE INDEX IF NOT EXISTS responses_by_state ON responses (state);
 CREATE INDEX IF NOT EXISTS responses_by_deadline ON responses (deadline);
 CREATE TABLE IF NOT EXISTS responses_usage (id INTEGER PRIMARY KEY CHECK (id = 1), count {int} NOT NULL, bytes {int} NOT NULL);
+CREATE TABLE IF NOT EXISTS response_streams (
+    response TEXT PRIMARY KEY, events {int} NOT NULL, bytes {int} NOT NULL, deadline {real});
+CREATE TABLE IF NOT EXISTS response_events (
+    response TEXT NOT NULL, first {int} NOT NULL, last {int} NOT NULL, data {bytes} NOT NULL, PRIMARY KEY (response, first));
 INSERT INTO responses_usage (id, count, bytes) VALUES (1, 0, 0) ON CONFLICT (id) DO NOTHING;
 """
 SQLITE = _TABLES.format(

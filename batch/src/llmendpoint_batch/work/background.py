@@ -18,21 +18,21 @@ from llmendpoint_batch.core.lane import Lane
 from llmendpoint_batch.core.outcomes import MOST_ATTEMPTS, Broken, Keep, Reply, judge
 from llmendpoint_batch.core.response_items import decode_items
 from llmendpoint_batch.core.response_object import Final, Stored, failed, failed_by, final_of
-from llmendpoint_batch.core.response_request import read_fields, upstream_body
+from llmendpoint_batch.core.response_request import is_stream, read_fields, upstream_body
 from llmendpoint_batch.errors import Refused, StorageFailed
 from llmendpoint_batch.metrics import Metrics
 from llmendpoint_batch.settings import Settings
 from llmendpoint_batch.store import responses
 from llmendpoint_batch.store.connection import Connection
 from llmendpoint_batch.store.database import Database
-from llmendpoint_batch.work.sending import RESPONSES, Sender
+from llmendpoint_batch.work.event_log import EventLog
+from llmendpoint_batch.work.sending import LOW, RESPONSES, Sender
+from llmendpoint_batch.work.streaming import streamed
 from llmendpoint_batch.work.times import Times
 
 P = ParamSpec("P")
 T = TypeVar("T")
 LOOK_SECONDS = 1.0
-LOW = "low"
-"""The priority of a background response whose caller asked for none: nobody waits at the connection."""
 log = structlog.get_logger()
 
 
@@ -51,6 +51,7 @@ class Background:
         self._broken: dict[str, int] = {}
         """Response -> attempts that broke."""
         self._wake = asyncio.Event()
+        self.events = EventLog(database, settings.bounds.responses_bytes, metrics)
         self.live: set[str] = set()
 
     def wake(self) -> None:
@@ -61,13 +62,15 @@ class Background:
         """It was cancelled or deleted: its answer is not wanted any more."""
         if task := self._tasks.get(response_id):
             task.cancel()
+        self.events.changed(response_id)
 
     def keep_until(self) -> float:
         return self._times.age() + self._settings.retention_seconds
 
     async def run(self) -> None:
+        writing = asyncio.create_task(self.events.run())
         try:
-            again = await self._until_kept(responses.requeue)
+            again = await self._until_kept(responses.requeue, self.keep_until())
             log.info("background responses are sent again", responses=again)
             while True:
                 self._wake.clear()
@@ -84,7 +87,7 @@ class Background:
                 except TimeoutError:
                     pass
         finally:
-            tasks = list(self._tasks.values())
+            tasks = [writing, *self._tasks.values()]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -130,12 +133,12 @@ class Background:
             await self._attempt(response_id, lane)
         except StorageFailed as error:
             log.error("a background response waits for the storage", response=response_id, error=str(error))
-            await self._until_kept(responses.wait_again, response_id)
+            await self._wait_again(response_id)
         except Exception:  # of this program: it must not go on for ever
             log.exception("a background response failed", response=response_id)
             self._broken[response_id] = self._broken.get(response_id, 0) + 1
             lane.busy(time.monotonic(), None, random.random())
-            await self._until_kept(responses.wait_again, response_id)
+            await self._wait_again(response_id)
 
     async def _attempt(self, response_id: str, lane: Lane) -> None:
         stored = await self._database.write(responses.begin, response_id)
@@ -151,6 +154,10 @@ class Background:
             body = await self._body(stored)
             stored = replace(stored, items=b"")
             result = await self._sent(stored, body)
+            if isinstance(result, Final):  # of a stream
+                lane.answered()
+                await self._keep(response_id, result)
+                return
         except Refused as refused:  # what it continues was deleted while it waited
             await self._keep(response_id, failed(stored, refused.message, "invalid_prompt"))
             return
@@ -163,19 +170,26 @@ class Background:
         if verdict.counts:
             self._broken[response_id] = broken + 1
         lane.busy(time.monotonic(), verdict.seconds, random.random())
-        await self._until_kept(responses.wait_again, response_id)
+        await self._wait_again(response_id)
 
     async def _body(self, stored: Stored) -> bytes:
         before = await self._database.read(responses.conversation, stored.previous)
         own = decode_items(stored.items)
         return await asyncio.to_thread(upstream_body, read_fields(stored.fields), before, own)
 
-    async def _sent(self, stored: Stored, body: bytes) -> Reply | Broken:
+    async def _sent(self, stored: Stored, body: bytes) -> Reply | Broken | Final:
         with self._metrics.in_flight.track_inprogress():
+            if is_stream(read_fields(stored.fields)):
+                return await streamed(self._sender, self.events, stored, body)
             return await self._sender.send(RESPONSES, body, stored.id, stored.priority or LOW)
 
     async def _keep(self, response_id: str, final: Final) -> None:
         await self._until_kept(responses.finish, response_id, final, self.keep_until())
+        self.events.changed(response_id)
+
+    async def _wait_again(self, response_id: str) -> None:
+        await self._until_kept(responses.wait_again, response_id, self.keep_until())
+        self.events.changed(response_id)
 
     async def _until_kept(
         self, do: Callable[Concatenate[Connection, P], T], *args: P.args, **named: P.kwargs

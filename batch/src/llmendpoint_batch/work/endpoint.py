@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
-from llmendpoint_batch.core.lane import Lane
+from llmendpoint_batch.core.lane import Lane, Refusals
 from llmendpoint_batch.core.lines import Fault
 from llmendpoint_batch.core.outcomes import Again, Broken, Keep, Reply, judge
 from llmendpoint_batch.core.records import Pending, request_id
@@ -55,12 +55,13 @@ class Endpoint:
     async def run(self) -> None:
         while True:
             await self._room()
+            seconds = self._rejoin(time.monotonic())
             seq = self._lane.turn()
             if seq is None:
-                await self._next_change(None)
+                await self._next_change(seconds)
                 continue
             running = self.running[seq]
-            line = await running.next_line()
+            line = await running.next_line(time.monotonic())
             if self.running.get(seq) is not running:
                 continue  # it left meanwhile
             if line is None:
@@ -68,6 +69,14 @@ class Endpoint:
                 self._look(running)
                 continue
             self._start(running, line)
+
+    def _rejoin(self, now: float) -> float | None:
+        """Batches whose lines have stepped back long enough take turns again. Seconds until the next one; None: there is none."""
+        times = {seq: at for seq, running in self.running.items() if (at := running.earliest) is not None}
+        for seq, at in times.items():
+            if at <= now:
+                self._lane.join(seq)
+        return max(0.0, min(times.values()) - now) if times else None
 
     async def _room(self) -> None:
         while (seconds := self._lane.seconds(time.monotonic())) != 0:
@@ -105,6 +114,7 @@ class Endpoint:
             verdict = judge(result, running.broken.get(line.number, 0))
             if isinstance(verdict, Keep):
                 self._lane.answered()
+                running.refusals.pop(line.number, None)
                 batch = running.batch
                 await self._recorder.record(Answered(batch.seq, batch.id, line, verdict))
                 return
@@ -120,11 +130,23 @@ class Endpoint:
         self._metrics.attempts_again.inc()
         if verdict.counts:
             running.broken[line.number] = running.broken.get(line.number, 0) + 1
-        if verdict.busy:
+        if verdict.busy and not verdict.counts:
+            self._refused(running, line, verdict)
+        else:
             self._lane.busy(time.monotonic(), verdict.seconds, random.random())
-        running.come_back(line)
+            running.come_back(line)
         if self.running.get(running.batch.seq) is running:
             self._lane.join(running.batch.seq)
+
+    def _refused(self, running: Running, line: Pending, verdict: Again) -> None:
+        refusals = running.refusals.setdefault(line.number, Refusals())
+        now = time.monotonic()
+        if not refusals.again(self._lane.answers):
+            self._lane.busy(now, verdict.seconds, random.random())
+        if pause := refusals.pause(verdict.seconds, random.random()):
+            running.step_back(line, now + pause)
+        else:
+            running.come_back(line)
 
     async def _sent(self, running: Running, line: Pending) -> Reply | Broken:
         batch = running.batch

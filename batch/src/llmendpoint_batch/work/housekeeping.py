@@ -6,7 +6,16 @@ import structlog
 
 from llmendpoint_batch.errors import StorageFailed
 from llmendpoint_batch.metrics import Metrics
-from llmendpoint_batch.store import batches, clock, files, lines, responses, uploads
+from llmendpoint_batch.store import (
+    batches,
+    clock,
+    files,
+    lines,
+    response_events,
+    response_usage,
+    responses,
+    uploads,
+)
 from llmendpoint_batch.store.blobs import Blobs
 from llmendpoint_batch.store.database import Database
 from llmendpoint_batch.work.times import Times
@@ -48,8 +57,10 @@ async def clean(database: Database, blobs: Blobs, times: Times, metrics: Metrics
         pass
     while await database.write(responses.remove_old, times.age(), SOME):
         pass
+    while await database.write(response_events.remove_old, times.age(), SOME):
+        pass
     _, size = await database.read(files.usage)
     metrics.storage.set(size)
-    stored, size = await database.read(responses.usage)
+    stored, size = await database.read(response_usage.usage)
     metrics.responses.set(stored)
     metrics.responses_bytes.set(size)

@@ -15,6 +15,8 @@ DIRECT_HEADER, DIRECT = "x-llmendpoint-responses", "direct"
 """The gateway sends `/v1/responses` to this service, but not what has this header: that goes to the endpoint. Whoever else
 sends it gets an answer that is not stored."""
 PRIORITY_HEADER = "x-llmendpoint-priority"
+LOW = "low"
+"""The priority of lines, and of a background response whose caller asked for none: nobody waits at the connection."""
 HEADERS = {"Content-Type": "application/json", DIRECT_HEADER: DIRECT}
 CHUNK = 1 << 16
 LONGEST_REQUEST_ID = 200
@@ -60,7 +62,7 @@ class Sender:
         )
 
     async def send(
-        self, endpoint: str, body: bytes, request_id: str, priority: str = "low", **more: str
+        self, endpoint: str, body: bytes, request_id: str, priority: str = LOW, **more: str
     ) -> Reply | Broken:
         """`more`: further headers."""
         headers = {"x-request-id": request_id, PRIORITY_HEADER: priority, **more}

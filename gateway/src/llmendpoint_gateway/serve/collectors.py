@@ -1,6 +1,6 @@
 """The gateway's state at a scrape, as `llmendpoint_gateway_*`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -9,21 +9,23 @@ from prometheus_client.registry import Collector
 from llmendpoint_gateway.errors import EnvoyAway
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
-from llmendpoint_gateway.serve.metrics import PREFIX
+from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
+from llmendpoint_gateway.serve.metrics import OF_ENDPOINT, OF_REVISION, PREFIX, Refusals
 from llmendpoint_gateway.serve.placement.control import Control
 
 
 class StateCollector(Collector):
     """Reads the state when scraped."""
 
-    def __init__(self, control: Control, ads: Ads) -> None:
-        self._control, self._ads = control, ads
+    def __init__(self, control: Control, ads: Ads, refusals: Refusals) -> None:
+        self._control, self._ads, self._refusals = control, ads, refusals
         self._placement = control.placement
 
     def collect(self) -> Iterable[Metric]:
         yield from self._of_configuration()
         yield from self._of_breakers()
         yield from self._of_requests()
+        yield from self._of_refusals()
         yield from self._of_adapters()
         yield from self._of_prompts()
 
@@ -47,6 +49,11 @@ class StateCollector(Collector):
                 "How long the API server has been out of reach, 0 while it is in reach",
                 staleness,
             ),
+            (
+                "load_lag_seconds",
+                "How late the replicas' loads are read, 0 while all are read in time",
+                self._placement.loads.lag,
+            ),
         ):
             yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(value))
         yield CounterMetricFamily(
@@ -66,10 +73,11 @@ class StateCollector(Collector):
         ejected = GaugeMetricFamily(
             f"{PREFIX}ejected",
             "1 for a replica that is ejected, or that gets single trial requests only",
-            labels=["address"],
+            labels=(*OF_REVISION, "address"),
         )
         for address in breakers.ejected:
-            ejected.add_metric([address], 1)
+            if cluster := self._placement.cluster_of(address):
+                ejected.add_metric([*cluster.split("/"), address], 1)
         yield ejected
         openings = CounterMetricFamily(
             f"{PREFIX}circuit_openings",
@@ -80,20 +88,30 @@ class StateCollector(Collector):
             openings.add_metric([reason.value], number)
         yield openings
         opened = GaugeMetricFamily(
-            f"{PREFIX}circuit_open", "1 while the endpoint's breaker is not closed", labels=["endpoint"]
+            f"{PREFIX}circuit_open", "1 while the endpoint's breaker is not closed", labels=OF_ENDPOINT
         )
         for endpoint in circuits.open:
-            opened.add_metric([endpoint], 1)
+            opened.add_metric(endpoint.split("/"), 1)
         yield opened
+
+    def _of_refusals(self) -> Iterable[Metric]:
+        refusals = CounterMetricFamily(
+            f"{PREFIX}refusals",
+            "Requests for an endpoint that got no replica, by the code of the error",
+            labels=(*OF_ENDPOINT, "code"),
+        )
+        for (endpoint, code), number in self._refusals.of(self._placement.view.endpoints).items():
+            refusals.add_metric([*endpoint.split("/"), code], number)
+        yield refusals
 
     def _of_adapters(self) -> Iterable[Metric]:
         requests = CounterMetricFamily(
             f"{PREFIX}adapter_requests",
             "Requests for an adapter of the endpoint's spec that went to a replica",
-            labels=["endpoint", "adapter"],
+            labels=(*OF_ENDPOINT, "adapter"),
         )
-        for names, number in self._placement.adapters.requests.items():
-            requests.add_metric(names, number)
+        for (endpoint, adapter), number in self._placement.adapters.requests.items():
+            requests.add_metric([*endpoint.split("/"), adapter], number)
         yield requests
 
     def _of_prompts(self) -> Iterable[Metric]:
@@ -124,10 +142,10 @@ class StateCollector(Collector):
     def _of_requests(self) -> Iterable[Metric]:
         queue = self._control.held.waiting
         waiting = GaugeMetricFamily(
-            f"{PREFIX}waiting", "Requests that wait for a replica of the endpoint", labels=["endpoint"]
+            f"{PREFIX}waiting", "Requests that wait for a replica of the endpoint", labels=OF_ENDPOINT
         )
         for endpoint in queue:
-            waiting.add_metric([endpoint], queue.count(endpoint))
+            waiting.add_metric(endpoint.split("/"), queue.count(endpoint))
         yield waiting
         for name, text, number in (
             (
@@ -143,11 +161,40 @@ class StateCollector(Collector):
             ("in_flight", "Requests in flight at a replica", self._placement.in_flight),
             ("sockets", "Open WebSockets of a replica", self._placement.sockets),
         ):
-            gauge = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=["cluster", "address"])
+            gauge = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=(*OF_REVISION, "address"))
             for cluster, counts in taken.counts.items():
                 for address, count in counts.items():
-                    gauge.add_metric([cluster, address], count)
+                    gauge.add_metric([*cluster.split("/"), address], count)
             yield gauge
+
+
+class KeyCollector(Collector):
+    """What is known of the LLMKeys. `clock`: seconds, monotonic."""
+
+    def __init__(self, keys: KnownKeys, clock: Callable[[], float]) -> None:
+        self._keys, self._clock = keys, clock
+
+    def collect(self) -> Iterable[Metric]:
+        keys = self._keys
+        for name, text, value in (
+            ("keys", "LLMKeys that the picker knows", len(keys.table)),
+            (
+                "keys_left_out",
+                "LLMKeys that the picker has no room for: they let nobody in",
+                keys.table.left_out,
+            ),
+            (
+                "keys_synced",
+                "1 once the picker has listed all LLMKeys; before, no key lets anybody in",
+                keys.synced,
+            ),
+            (
+                "keys_staleness_seconds",
+                "How long the LLMKeys cannot be read, 0 while they can: a revoked key is valid for so long",
+                keys.reach.seconds(self._clock()),
+            ),
+        ):
+            yield GaugeMetricFamily(f"{PREFIX}{name}", text, value=float(value))
 
 
 class EnvoyCollector(Collector):

@@ -16,6 +16,7 @@ from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.identity.token_reviews import Callers
 from llmendpoint_gateway.serve.placement.control import Control
 from llmendpoint_gateway.serve.placement.demand_stream import DemandStream
+from llmendpoint_gateway.serve.request_page import requests_page
 from llmendpoint_gateway.serve.state import describe
 
 
@@ -44,7 +45,9 @@ class Pages:
         control, ads = self.control, self.ads
         reach, now = control.placement.reach, control.now()
         behind = control.behind if reach.stale else []
-        ready = ads.connected and control.started and not behind
+        # Without the keys it would refuse callers whom another gateway pod lets in.
+        keys = control.gate is None or control.gate.keys.synced
+        ready = ads.connected and control.started and keys and not behind
         body = {
             "ready": ready,
             "synced": control.synced,
@@ -52,6 +55,7 @@ class Pages:
             "acknowledged": ads.acknowledged_generation,
             "watch_staleness_seconds": round(reach.seconds(now), 1),
             "behind": behind,
+            "keys": keys,
         }
         return _json(body, 200 if ready else 503)
 
@@ -87,8 +91,10 @@ class Pages:
 
     async def metrics(self, _request: web.Request) -> web.Response:
         await self.of_envoy.read(self.envoy)
+        requests = await requests_page(self.envoy, self.control.placement)
         return web.Response(
-            body=generate_latest(self.registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
+            body=generate_latest(self.registry) + requests.encode(),
+            headers={"Content-Type": CONTENT_TYPE_LATEST},
         )
 
 

@@ -1,13 +1,18 @@
 """Makes the deciding parts of a picker, and gives each the parts that it uses."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from llmendpoint_gateway.core.endpoint.permits import Permits
 from llmendpoint_gateway.core.envoy.bounds import KEPT_BODY_BYTES, KEPT_BYTES, SMALL_BODY_BYTES
+from llmendpoint_gateway.core.identity.authentication import Authentication
 from llmendpoint_gateway.core.placement.kept import Kept
 from llmendpoint_gateway.core.placement.placement import Placement
 from llmendpoint_gateway.core.placement.waiting import Waiting
 from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.identity.gate import Gate
+from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
 from llmendpoint_gateway.serve.metrics import Metrics
 from llmendpoint_gateway.serve.outcome.outcomes import Outcomes
 from llmendpoint_gateway.serve.placement.control import Control
@@ -29,6 +34,7 @@ class Parts:
     picker: Picker
     metrics: Metrics
     traces: Traces
+    gate: Gate | None = None
 
 
 def make_parts(
@@ -40,19 +46,25 @@ def make_parts(
     trusted_hops: int = 0,
     traces_endpoint: str | None = None,
     trace_sampling: float = 1.0,
+    authentication: Authentication = Authentication.OFF,
+    wall_clock: Callable[[], float] = time.time,
 ) -> Parts:
-    """`clock`: seconds, monotonic. `traces_endpoint`: where spans go; None: nowhere. The other arguments are as in Placement, HeldRequests and Settings."""
+    """`clock`: seconds, monotonic. `wall_clock`: seconds since 1970. `traces_endpoint`: where spans go; None: nowhere. The other arguments are as in Placement, HeldRequests and Settings."""
     kept = Kept(SMALL_BODY_BYTES, KEPT_BODY_BYTES, KEPT_BYTES)
     placement, metrics = Placement(kept, clock(), hold_seconds, first_ticket), Metrics()
     waiting: Waiting[Held] = Waiting()
     demand = DemandStream(placement, waiting, clock)
     traces = _make_traces(traces_endpoint, trace_sampling, clock, metrics)
     answers = Answers(placement, metrics, clock, traces)
-    held = HeldRequests(placement, waiting, answers, metrics, clock, later, demand.first_wait)
-    control = Control(ads, placement, held, clock)
+    gate = None
+    if authentication is not Authentication.OFF:
+        gate = Gate(authentication, KnownKeys(), Permits(), metrics, wall_clock)
+    again = gate.judge_again if gate else None
+    held = HeldRequests(placement, waiting, answers, metrics, clock, later, demand.first_wait, again)
+    control = Control(ads, placement, held, clock, gate)
     outcomes = Outcomes(placement, held, control, clock)
-    picker = Picker(placement, answers, held, outcomes, clock, traces, trusted_hops)
-    return Parts(ads, placement, held, demand, control, outcomes, picker, metrics, traces)
+    picker = Picker(placement, answers, held, outcomes, clock, traces, trusted_hops, gate)
+    return Parts(ads, placement, held, demand, control, outcomes, picker, metrics, traces, gate)
 
 
 def _make_traces(

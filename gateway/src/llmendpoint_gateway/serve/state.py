@@ -22,6 +22,7 @@ def describe(control: Control, ads: Ads) -> dict[str, Any]:
         "connected": ads.connected,
         "synced": control.synced,
         "nack": ads.nack,
+        "authentication": _authentication(control),
         "prefixes": {"links": len(placement.prompts.prefixes), "most": MOST},
         "endpoints": {
             key: _endpoint(
@@ -29,6 +30,21 @@ def describe(control: Control, ads: Ads) -> dict[str, Any]:
             )
             for key, endpoint in placement.view.endpoints.items()
         },
+    }
+
+
+def _authentication(control: Control) -> dict[str, Any]:
+    """What is known of the LLMKeys, and nothing that is in them."""
+    gate = control.gate
+    if gate is None:
+        return {"mode": "off"}
+    keys = gate.keys
+    return {
+        "mode": gate.mode.value,
+        "synced": keys.synced,
+        "keys": len(keys.table),
+        "left_out": keys.table.left_out,
+        "problem": keys.problem if keys.reach.stale else None,
     }
 
 

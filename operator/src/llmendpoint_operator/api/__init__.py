@@ -1,5 +1,6 @@
 """The custom resources as pydantic models: the one source of crds/ and of docs/reference/."""
 
+from .access import AccessSpec
 from .adapters import MOST_ADAPTERS, Adapter
 from .llmendpoint import (
     Accelerator,
@@ -12,6 +13,7 @@ from .llmendpoint import (
     RuntimeRef,
     Toleration,
 )
+from .llmkey import Grant, KeyHash, LLMKeySpec, Priority
 from .llmruntime import (
     PROBE_PORT,
     Argument,
@@ -40,6 +42,7 @@ __all__ = [
     "PROBE_PORT",
     "VERSION",
     "Accelerator",
+    "AccessSpec",
     "Adapter",
     "Argument",
     "CacheScope",
@@ -51,8 +54,11 @@ __all__ = [
     "EnvVar",
     "ErrorRateLimit",
     "Expectation",
+    "Grant",
+    "KeyHash",
     "LLMEndpointSpec",
     "LLMEndpointStatus",
+    "LLMKeySpec",
     "LLMRuntimeSpec",
     "LatencyLimit",
     "Mode",
@@ -62,6 +68,7 @@ __all__ = [
     "ObserveSpec",
     "OnInconclusive",
     "PodInputs",
+    "Priority",
     "Probe",
     "Probes",
     "Prompt",

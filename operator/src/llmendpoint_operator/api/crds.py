@@ -6,6 +6,7 @@ from typing import Any
 
 from .base import rules
 from .llmendpoint import NAME_RULE, LLMEndpointSpec, LLMEndpointStatus
+from .llmkey import LLMKeySpec
 from .llmruntime import LLMRuntimeSpec
 from .schema import Schema, structural_schema
 
@@ -37,6 +38,14 @@ ENDPOINT_COLUMNS = (
 RUNTIME_COLUMNS = (
     ("Image", "string", ".spec.image", "Container image", 0),
     ("Age", "date", ".metadata.creationTimestamp", "", 0),
+)
+KEY_COLUMNS = (
+    ("ID", "string", ".spec.id", "The part of the key that names it", 0),
+    # A column of type date would show a time that is to come as <invalid>.
+    ("Expires", "string", ".spec.expires", "When the key will be refused", 0),
+    ("Disabled", "boolean", ".spec.disabled", "Whether the key is refused now", 0),
+    ("Age", "date", ".metadata.creationTimestamp", "", 0),
+    ("Grants", "string", ".spec.grants", "Endpoints that the key may use", 1),
 )
 
 
@@ -117,6 +126,22 @@ def llmruntime_crd() -> dict[str, Any]:
     return _definition("LLMRuntime", "Cluster", [], version)
 
 
+def llmkey_crd() -> dict[str, Any]:
+    """The definition of LLMKey. It has no status: gateways only read keys."""
+    schema = _object(
+        "A key that callers send to the gateway, and the endpoints that it may use. It has a hash of the key and nothing "
+        "secret, so it may be kept in Git. `kubectl llm keys create` makes one.",
+        {"spec": structural_schema(LLMKeySpec)},
+    )
+    version = {
+        "name": VERSION, "served": True, "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "additionalPrinterColumns": _columns(KEY_COLUMNS),
+    }  # fmt: skip
+    return _definition("LLMKey", "Namespaced", [], version)
+
+
 def all_crds() -> dict[str, dict[str, Any]]:
     """File name to definition."""
-    return {f"{crd['metadata']['name']}.yaml": crd for crd in (llmendpoint_crd(), llmruntime_crd())}
+    crds = (llmendpoint_crd(), llmruntime_crd(), llmkey_crd())
+    return {f"{crd['metadata']['name']}.yaml": crd for crd in crds}

@@ -159,6 +159,9 @@ security:
         matchLabels: {kubernetes.io/metadata.name: team-b}
     - ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}
 """,
+    "access": """
+access: {namespaces: [team-b]}
+""",
     "traffic": """
 traffic:
   firstByteTimeoutSeconds: 20
@@ -253,5 +256,44 @@ volumeMounts:
 """,
 }
 
-EXAMPLES: Mapping[str, Mapping[str, str]] = {"LLMEndpoint": LLMENDPOINT, "LLMRuntime": LLMRUNTIME}
+_HASHES = """hashes:
+  - sha256: 5ab1a9b0d3c8d24a6a1d1f0fbb2f4a8a24b9c0d9a5e2d6b7c1f3e4d5a6b7c8d9"""
+LLMKEY: Mapping[str, str] = {
+    "": f"""
+id: 4k2m9x0a7b3c5d8e
+{_HASHES}
+grants:
+  - {{name: chat}}
+""",
+    "id": """
+id: 4k2m9x0a7b3c5d8e
+""",
+    "hashes": f"""
+{_HASHES}
+  - sha256: 0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0
+    expires: "2026-12-01T00:00:00Z"
+""",
+    "expires": """
+expires: "2027-01-01T00:00:00Z"
+""",
+    "disabled": """
+disabled: true
+""",
+    "grants": """
+grants:
+  - {name: chat}                                        # of the key's own namespace
+  - {namespace: team-b, name: embed}
+  - {namespace: team-c, matchLabels: {tier: gold}}
+  - {namespace: shared}                                 # all of its endpoints
+""",
+    "priority": """
+priority: Low
+""",
+}
+
+EXAMPLES: Mapping[str, Mapping[str, str]] = {
+    "LLMEndpoint": LLMENDPOINT,
+    "LLMRuntime": LLMRUNTIME,
+    "LLMKey": LLMKEY,
+}
 """By kind."""

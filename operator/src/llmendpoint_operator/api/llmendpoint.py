@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from .access import AccessSpec
 from .adapters import ADAPTERS_RULE, MOST_ADAPTERS, Adapter, AdapterStatus
 from .autoscaling import AutoscalingSpec, AutoscalingStatus
 from .base import ApiModel, ByteQuantity, Quantity, map_list, rule, rules
@@ -236,6 +237,10 @@ class LLMEndpointSpec(PodInputs, json_schema_extra=rules(CUDA_RULE, ADAPTERS_RUL
     the new revision."""
     security: SecuritySpec = SecuritySpec()
     """Who may connect to the pods of the endpoint."""
+    access: AccessSpec | None = None
+    """Which keys may use the endpoint, if the gateway asks for keys (chart value gateway.authentication). If not set: keys of
+    the endpoint's own namespace; with authentication Optional also requests without a key. A change makes no new
+    revision."""
     traffic: TrafficSpec = TrafficSpec()
     """How the gateway handles the requests of the endpoint."""
     circuit_breaker: CircuitBreakerSpec = CircuitBreakerSpec()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from llmendpoint_operator.api import LLMEndpointSpec, LLMRuntimeSpec
+from llmendpoint_operator.api import LLMEndpointSpec, LLMKeySpec, LLMRuntimeSpec
 from llmendpoint_operator.api.base import ApiModel
 from llmendpoint_operator.api.crds import all_crds
 from llmendpoint_operator.api.examples import EXAMPLES
@@ -19,6 +19,7 @@ from llmendpoint_operator.api.reference import reference_page
 MODELS: dict[str, tuple[type[ApiModel], dict[str, Any]]] = {
     "LLMEndpoint": (LLMEndpointSpec, {"model": {"source": "embedded://demo"}}),
     "LLMRuntime": (LLMRuntimeSpec, {"image": "engine:1"}),
+    "LLMKey": (LLMKeySpec, {"id": "4k2m9x0a7b3c5d8e", "hashes": [{"sha256": "0" * 64}]}),
 }
 """With what a spec needs beside the example."""
 CRDS = {crd["spec"]["names"]["kind"]: crd for crd in all_crds().values()}

@@ -223,6 +223,7 @@ def without_nulls(value: Any) -> Any:
     "edit",
     [
         {"progressDeadlineSeconds": 1800},
+        {"access": {"namespaces": ["team-b"]}},
         {"model": {"source": "embedded://demo", "servedNames": ["b", "a"]}},
         {"engine": {"device": "auto", "prefixCaching": True}},
     ],

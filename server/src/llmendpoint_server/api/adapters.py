@@ -143,7 +143,7 @@ class Adapters:
         async with self._turn:
             return await self._unload_in_turn(name)
 
-    async def _let_go(self, name: str) -> Adapter:
+    async def _unload_in_turn(self, name: str) -> Adapter:
         if (gone := self.known.pop(name, None)) is None:
             raise AdapterNotFound(
                 f"There is no adapter {name!r} here; there is {', '.join(sorted(self.known)) or 'none'}.",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 LENGTH_BYTES = 4
+Verdict = tuple[Literal["good", "bad", "slow", "ended"], str]
+"""Of a grammar: it can be used; it cannot, with the reason; it took too long; its process ended."""
 
 
 def frame(body: bytes) -> bytes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -16,7 +16,10 @@ from llmendpoint_server.core.grammar import Grammar
 from llmendpoint_server.errors import InvalidRequest
 
 KIND: Literal["structural_tag"] = "structural_tag"
-DEPTH_MAX, PARTS_MAX = 32, 1_000
+DEPTH_MAX, PARTS_MAX, ENDS_MAX = 32, 1_000, 16
+Tails = tuple[str, ...]
+"""The texts of which one stands behind a part."""
+NOTHING: Tails = ("",)
 MAYBE_SPECIAL = re.compile(r"<[^<>\s]{1,64}>|\[/?[A-Z_]{1,32}\]")
 """Text that may be a special token of the model."""
 
@@ -46,9 +49,19 @@ class Either(msgspec.Struct, tag="or", tag_field="type"):
 
 
 class Tag(msgspec.Struct, tag="tag", tag_field="type"):
+    """`end`: of several, any one."""
+
     begin: str
     content: Part
-    end: str
+    end: str | Annotated[list[str], msgspec.Meta(min_length=1, max_length=ENDS_MAX)]
+
+    def tails(self, behind: Tails) -> Tails:
+        """Raises ValueError if they are too many."""
+        ends = [self.end] if isinstance(self.end, str) else self.end
+        ways = tuple(dict.fromkeys(end + tail for end in ends for tail in behind))
+        if len(ways) > ENDS_MAX:
+            raise ValueError(f"a part in it may end in more than {ENDS_MAX} ways")
+        return ways
 
 
 class TriggeredTags(msgspec.Struct, tag="triggered_tags", tag_field="type"):
@@ -156,7 +169,7 @@ class _Body:
         self._number = 0
 
     def start(self, part: Part) -> str:
-        return self._part(part, "", last=True, depth=0)
+        return self._part(part, NOTHING, last=True, depth=0)
 
     def _name(self) -> str:
         self._number += 1
@@ -164,56 +177,72 @@ class _Body:
             raise ValueError(f"it has more than {PARTS_MAX} parts")
         return f"part_{self._number}"
 
-    def _part(self, part: Part, tail: str, *, last: bool, depth: int) -> str:
-        """`tail`: the text behind it. `last`: nothing else comes."""
+    def _part(self, part: Part, tails: Tails, *, last: bool, depth: int) -> str:
+        """`tails`: the texts behind it, one of them. `last`: nothing else comes."""
         if depth > DEPTH_MAX:
             raise ValueError(f"its parts are nested more than {DEPTH_MAX} deep")
         writer, name, below = self._writer, self._name(), depth + 1
         match part:
             case ConstString(value):
-                return writer.rule(name, writer.literal(value + tail))
+                return writer.rule(name, self._literals(tuple(value + tail for tail in tails)))
             case JsonSchema(schema):
-                return writer.rule(name, f"{writer.json(f'{name}_json', schema)} {writer.literal(tail)}")
+                return writer.rule(name, f"{writer.json(f'{name}_json', schema)} {self._literals(tails)}")
             case AnyText():
-                return writer.rule(name, self._any(name, tail, last=last))
+                return writer.rule(name, self._any(name, tails, last=last))
             case Regex(pattern):
-                return writer.rule(
-                    name, writer.pattern_until(f"{name}_text", pattern, tail) if tail else as_lark(pattern)
-                )
-            case Tag(begin, content, end):
-                inside = self._part(content, end + tail, last=False, depth=below)
+                return writer.rule(name, self._matching(name, pattern, tails))
+            case Tag(begin, content):
+                inside = self._part(content, part.tails(tails), last=False, depth=below)
                 return writer.rule(name, f"{writer.literal(begin)} {inside}")
             case Sequenced(elements):
-                return writer.rule(name, self._sequence(elements, tail, last=last, depth=below))
+                return writer.rule(name, self._sequence(elements, tails, last=last, depth=below))
             case Either(elements):
-                ways = [self._part(one, tail, last=last, depth=below) for one in _some(elements)]
+                ways = [self._part(one, tails, last=last, depth=below) for one in _some(elements)]
                 return writer.rule(name, " | ".join(ways))
             case TriggeredTags():
-                return writer.rule(name, self._triggered(name, part, tail, last=last, depth=below))
+                return writer.rule(name, self._triggered(name, part, tails, last=last, depth=below))
             case TagsWithSeparator():
-                return writer.rule(name, self._separated(part, tail, depth=below))
+                return writer.rule(name, self._separated(part, tails, depth=below))
 
-    def _any(self, name: str, tail: str, *, last: bool) -> str:
-        if tail:
-            return self._writer.text_until(f"{name}_text", tail)
-        if not last:
+    def _literals(self, texts: Tails) -> str:
+        return self._either([self._writer.literal(text) for text in texts])
+
+    def _either(self, ways: Sequence[str]) -> str:
+        return f"({' | '.join(ways)})" if len(ways) > 1 else ways[0]
+
+    def _matching(self, name: str, pattern: str, tails: Tails) -> str:
+        writer = self._writer
+        return self._either(
+            [
+                writer.pattern_until(f"{name}_text_{at}", pattern, tail) if tail else as_lark(pattern)
+                for at, tail in enumerate(tails)
+            ]
+        )
+
+    def _any(self, name: str, tails: Tails, *, last: bool) -> str:
+        if all(tails):
+            return self._either(
+                [self._writer.text_until(f"{name}_text_{at}", tail) for at, tail in enumerate(tails)]
+            )
+        if not last or any(tails):
             raise ValueError("any_text must be the last part, or stand before a const_string or a tag's end")
         return ANY_TEXT
 
-    def _sequence(self, elements: Sequence[Part], tail: str, *, last: bool, depth: int) -> str:
+    def _sequence(self, elements: Sequence[Part], tails: Tails, *, last: bool, depth: int) -> str:
         written: list[str] = []
-        ahead, final = tail, last
+        ahead, final = tails, last
         for one in reversed(_some(elements)):
             if isinstance(one, ConstString):
-                ahead, final = one.value + ahead, False  # the part before it may be any text
+                ahead = tuple(one.value + text for text in ahead)
+                final = False  # the part before it may be any text
                 continue
             written.insert(0, self._part(one, ahead, last=final, depth=depth))
-            ahead, final = "", False
-        if ahead or not written:
-            written.insert(0, self._writer.literal(ahead))
+            ahead, final = NOTHING, False
+        if any(ahead) or not written:
+            written.insert(0, self._literals(ahead))
         return " ".join(written)
 
-    def _triggered(self, name: str, part: TriggeredTags, tail: str, *, last: bool, depth: int) -> str:
+    def _triggered(self, name: str, part: TriggeredTags, tails: Tails, *, last: bool, depth: int) -> str:
         ways = []
         for at, trigger in enumerate(_some(part.triggers)):
             tags = [tag for tag in part.tags if trigger and tag.begin.startswith(trigger)]
@@ -221,23 +250,23 @@ class _Body:
                 raise ValueError("a trigger is the beginning of no tag's begin")
             until = self._writer.text_until(f"{name}_until_{at}", trigger)
             cut = [Tag(tag.begin.removeprefix(trigger), tag.content, tag.end) for tag in tags]
-            ends = [self._part(tag, "", last=False, depth=depth) for tag in cut]
+            ends = [self._part(tag, NOTHING, last=False, depth=depth) for tag in cut]
             ways.append(f"{until} ({' | '.join(ends)})")
         if any(not any(tag.begin.startswith(one) for one in part.triggers) for tag in part.tags):
             raise ValueError("a tag begins with none of the triggers")
         once = self._writer.rule(f"{name}_once", " | ".join(ways))
         if part.stop_after_first and part.at_least_one:
-            return f"{once} {self._writer.literal(tail)}"
-        rest = self._any(f"{name}_rest", tail, last=last)
+            return f"{once} {self._literals(tails)}"
+        rest = self._any(f"{name}_rest", tails, last=last)
         if part.stop_after_first:
-            return f"{once} {self._writer.literal(tail)} | {rest}"
+            return f"{once} {self._literals(tails)} | {rest}"
         return f"{once}{'+' if part.at_least_one else '*'} {rest}"
 
-    def _separated(self, part: TagsWithSeparator, tail: str, *, depth: int) -> str:
-        one = " | ".join(self._part(tag, "", last=False, depth=depth) for tag in _some(part.tags))
+    def _separated(self, part: TagsWithSeparator, tails: Tails, *, depth: int) -> str:
+        one = " | ".join(self._part(tag, NOTHING, last=False, depth=depth) for tag in _some(part.tags))
         separator = f"{self._writer.literal(part.separator)} " if part.separator else ""
         several = f"({one})" if part.stop_after_first else f"({one}) ({separator}({one}))*"
-        return f"{several if part.at_least_one else f'({several})?'} {self._writer.literal(tail)}"
+        return f"{several if part.at_least_one else f'({several})?'} {self._literals(tails)}"
 
 
 def _some(items: Sequence[Any]) -> Sequence[Any]:

@@ -7,6 +7,8 @@ them; OpenAI's strict mode and vLLM's default backend close such an object. Clos
 Schemas that hold together (`allOf`; `anyOf`, `oneOf` or `$ref` beside properties) may not be closed one by one, because each would forbid
 what the others name. So what surrounds them is closed, with the names of all of them. A `$ref` among them gets a copy of its target that is
 open, because the target itself is closed for those who refer to it alone.
+
+A reference that no value can finish becomes `false`: then llguidance leaves out what may be left out, and refuses the rest.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from llmendpoint_server.core.endless import endless
 from llmendpoint_server.errors import InvalidRequest
 
 DEPTH_MAX = 100
@@ -46,9 +49,14 @@ class _Closing:
         """of targets, by reference: the name of the open copy"""
         self._made: dict[str, Any] = {}
         self._added = self._steps = 0
+        self._endless = endless(root, self._target)
 
     def whole(self) -> Any:
         made = self._walk(self._root, 0, joined=False)
+        if made is False:
+            raise InvalidRequest(
+                "No value can finish it: each would have to hold another one, without an end."
+            )
         if self._made:
             definitions = made.get("$defs", {})
             if isinstance(definitions, dict):
@@ -73,6 +81,8 @@ class _Closing:
             raise InvalidRequest(
                 f"$ref {schema['$ref'][:100]!r} leads to itself alone, so that no text follows it."
             )
+        if isinstance(reference := schema.get("$ref"), str) and reference in self._endless:
+            return False
         joins = _joins(schema)
         for name in ("allOf", *EITHER):
             if isinstance(value := schema.get(name), list):

@@ -120,4 +120,6 @@ class Pace:
         whole = prompt_tokens * self._per_token
         if not decoding or not self._decodes or not self._per_token:
             return whole
-        return whole + prompt_tokens / self._bound(decoding, 1) * (self._decode_seconds(decoding) + self._fixed)
+        return whole + prompt_tokens / self._bound(decoding, 1) * (
+            self._decode_seconds(decoding) + self._fixed
+        )

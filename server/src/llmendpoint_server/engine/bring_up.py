@@ -121,7 +121,7 @@ def _load(
     free = max(0, free - draft.take(free)) if draft else free
     pages, max_model_len = size_cache(settings, free, page_size, bytes_per_page, longest, max_num_seqs)
     ends = loading.eos_token_ids(model)
-    masks = Masks(lambda: make_tokenizer(folder.path, vocab_size, ends), usable_threads())
+    masks = Masks(lambda: make_tokenizer(folder.path, vocab_size, ends), usable_threads(), vocab_size)
     runner = ModelRunner(model, make_backend(pages + 1), kernels, masks, stack, ranks)
     if device.type == "cuda" and runner.backend.captures and ranks is None:
         runner.capture(CudaRecorder(device), max_num_seqs, max_batched_tokens, max_model_len)

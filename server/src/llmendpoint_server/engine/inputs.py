@@ -144,9 +144,9 @@ class Inputs:
         if self._loaded is None or self._loaded[:2] != (sizes, whole.data_ptr()):
             tokens, rows, logits = sizes
             lengths = tokens, tokens, tokens, rows + 1, rows, logits
-            ids, positions, *others = torch.split(whole[: sum(lengths)], lengths)
+            ids, positions, *others = torch.split(whole[: sum(lengths)], list(lengths))
             self._loaded = sizes, whole.data_ptr(), (ids[None], positions[None], *others)
-        return Loaded(*self._loaded[2], self.tables)
+        return Loaded(*self._loaded[2], tables=self.tables)
 
     def _make_room(self, rows: int, pages: int) -> None:
         if rows > self.tables.shape[0] or pages > self.tables.shape[1]:

@@ -14,6 +14,11 @@ overloaded machine answers late."""
 FIRST_LIMIT = 8
 """A new replica's limit until its first reading. It keeps the waiting requests from all going to that replica."""
 SHORTEST_SECONDS = 2.0
+MOST_A_SECOND = 2000
+"""Readings. One takes about 0.05 ms of the picker's CPU (`make bench-tables`). If more replicas are busy than can be read
+every BUSY_PERIOD, each is read later, the longest due first, and readings are valid for longer."""
+LAG_FADES = 0.5
+"""Seconds that the lag loses in a second: after a moment in which nothing could be read, answers need time to arrive."""
 MOST_ADAPTERS = 256
 """Of one replica, that are read."""
 
@@ -71,11 +76,12 @@ class Loads:
     """Loads by replica address. Each request adds its replica to `touched`, which costs almost no time.
 
     `limits`: address -> how many requests of this gateway pod the replica may have in flight. An absent address has no
-    limit.
+    limit. `lag`: by how many seconds readings are late.
     """
 
     def __init__(self) -> None:
         self._replicas: dict[str, _Replica] = {}
+        self.lag = self._looked_at = 0.0
         self.limits: dict[str, int] = {}
         self.touched: set[str] = set()
 
@@ -105,9 +111,15 @@ class Loads:
         self.touched.clear()
         due = [a for a, replica in self._replicas.items() if replica.due <= now and not replica.asked]
         due.sort(key=lambda address: self._replicas[address].due)
+        self._note_lag(now - self._replicas[due[0]].due - BUSY_PERIOD if due else 0.0, now)
         for address in due[:most]:
             self._replicas[address].asked = True
         return due[:most]
+
+    def _note_lag(self, late: float, now: float) -> None:
+        """`late`: the longest that a replica waits for its reading beyond what the turns themselves take."""
+        faded = self.lag - LAG_FADES * (now - self._looked_at)
+        self.lag, self._looked_at = max(late, faded, 0.0), now
 
     def note(self, address: str, load: Load | None, now: float) -> bool:
         """Store an answer; None is an answer that is not a load. Returns whether the known load changed.
@@ -133,11 +145,13 @@ class Loads:
         self._asked(address, now)
 
     def expire(self, now: float) -> list[str]:
-        """Forget stale readings, and return their addresses. Their load is now unknown, which does not mean idle.
+        """Forget stale readings, and return their addresses. Their load is now unknown, which does not mean idle. If
+        readings are late, the next ones are too, so all are valid for longer.
 
         They keep their limits. Otherwise all waiting requests would go to a replica that just stopped answering.
         """
-        gone = [a for a, r in self._replicas.items() if r.load is not None and r.stale_at <= now]
+        before = now - MISSED * self.lag
+        gone = [a for a, r in self._replicas.items() if r.load is not None and r.stale_at <= before]
         for address in gone:
             self._replicas[address].load = None
         return gone

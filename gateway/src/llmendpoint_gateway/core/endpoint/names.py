@@ -5,12 +5,24 @@ created in the same second, the first by key wins, so that all gateway pods deci
 bare name claims its own name.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from typing import NamedTuple
 
 from llmendpoint_gateway.core.endpoint.objects import Endpoint
 
 Claims = Mapping[str, tuple[tuple[str, str], ...]]
 """Bare name -> (created, endpoint key) of the endpoints that claim it, the oldest first."""
+
+
+class Meant(NamedTuple):
+    """What a name means to a caller whose permission is known: an endpoint, and perhaps one of its adapters. It is no name, because
+    as a name it could be another endpoint's."""
+
+    key: str
+    adapter: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}:{self.adapter}" if self.adapter else self.key
 
 
 def change_claims(claims: Claims, before: Iterable[Endpoint], after: Iterable[Endpoint]) -> Claims:
@@ -40,6 +52,15 @@ def change_names(
             else:
                 changed.pop(name, None)
     return changed
+
+
+def names_of(endpoints: Collection[Endpoint]) -> Mapping[str, str]:
+    """Model name -> endpoint key, if there were these endpoints alone."""
+    names: dict[str, str] = {}
+    for endpoint in sorted(endpoints, key=lambda one: (one.created, one.key)):
+        for name in endpoint.served_names:
+            names.setdefault(name, endpoint.key)
+    return names | {endpoint.key: endpoint.key for endpoint in endpoints}
 
 
 def conflicts(endpoint: Endpoint, names: Mapping[str, str]) -> dict[str, str]:

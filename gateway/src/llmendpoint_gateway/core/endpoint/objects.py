@@ -45,7 +45,8 @@ class Endpoint:
     `expects`: a replica will come if there is none, because `spec.replicas` (the API server fills it in) is not 0, or
     because a scaler sees the waiting requests. `judged`: a rollout judges its new revision and rolls back if that does
     badly. `first_byte`: seconds within which an answer must begin. `paths`: those that the runtime declares beside the
-    API's. `adapters`: names of the spec's LoRA adapters. `missing`: those of them that no replica could load.
+    API's. `adapters`: names of the spec's LoRA adapters. `missing`: those of them that no replica could load. `access`: the
+    namespaces of `spec.access`; None if it is not set (core/identity/grants.py).
     """
 
     namespace: str
@@ -64,6 +65,8 @@ class Endpoint:
     paths: frozenset[str] = frozenset()
     adapters: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
+    labels: frozenset[tuple[str, str]] = frozenset()
+    access: frozenset[str] | None = None
 
     @property
     def key(self) -> str:
@@ -136,6 +139,8 @@ def parse_endpoint(body: Mapping[str, Any]) -> Endpoint:
         declared_paths(status.get("paths")),
         frozenset(_entries(spec.get("adapters"))),
         frozenset(name for name, entry in _entries(status.get("adapters")).items() if _failed(entry)),
+        frozenset(part(body["metadata"], "labels").items()),
+        _access(spec),
     )
 
 
@@ -155,6 +160,16 @@ def parse_slice(body: Mapping[str, Any]) -> Slice:
         )
     namespace = key.split("/")[0]
     return Slice(f"{namespace}/{labels[ENDPOINT_LABEL]}", labels[REVISION_LABEL], replicas)
+
+
+def _access(spec: Mapping[str, Any]) -> frozenset[str] | None:
+    """An access that names no namespace is set all the same: then no other namespace may use the endpoint."""
+    if spec.get("access") is None:
+        return None
+    found = part(spec, "access").get("namespaces")
+    return (
+        frozenset(name for name in found if isinstance(name, str)) if isinstance(found, list) else frozenset()
+    )
 
 
 def _entries(listed: Any) -> dict[str, Mapping[str, Any]]:

@@ -1,19 +1,19 @@
 """Whether the gateway can reach the API server. The time is an argument, in seconds."""
 
-from llmendpoint_gateway.core.endpoint.view import Kind
+from enum import Enum
 
 
 class Reach:
     """Since when each kind's watch is broken. The API server counts as unreachable while any watch is broken."""
 
     def __init__(self) -> None:
-        self._lost: dict[Kind, float] = {}
+        self._lost: dict[Enum, float] = {}
 
-    def lost(self, kind: Kind, now: float) -> float:
+    def lost(self, kind: Enum, now: float) -> float:
         """Mark this watch as broken. Returns for how many seconds it has been broken."""
         return now - self._lost.setdefault(kind, now)
 
-    def found(self, kind: Kind) -> None:
+    def found(self, kind: Enum) -> None:
         """Mark this watch as working."""
         self._lost.pop(kind, None)
 

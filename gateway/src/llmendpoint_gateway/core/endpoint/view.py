@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from llmendpoint_gateway.core.endpoint.names import Claims, change_claims, change_names
+from llmendpoint_gateway.core.endpoint.names import Claims, Meant, change_claims, change_names
 from llmendpoint_gateway.core.endpoint.objects import Endpoint, Replica, Slice
+from llmendpoint_gateway.core.endpoint.shared_map import GONE, SharedMap, with_changes
 
 
 class Kind(Enum):
@@ -105,8 +106,8 @@ class View:
     they decide the bare names. `paths`: all paths that runtimes of endpoints declare.
     """
 
-    parts: Mapping[str, Part] = field(default_factory=dict)
-    endpoints: Mapping[str, Endpoint] = field(default_factory=dict)
+    parts: Mapping[str, Part] = field(default_factory=SharedMap)
+    endpoints: Mapping[str, Endpoint] = field(default_factory=SharedMap)
     claims: Claims = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
     paths: frozenset[str] = frozenset()
@@ -120,35 +121,27 @@ class View:
         endpoint = self.endpoints.get(key)
         return endpoint is None or declared in endpoint.paths
 
-    def with_adapter(self, key: str, model: str) -> str:
-        """The name of the endpoint that a path names, with the adapter if the body's `model` means one. The engine judges
-        the rest of that name."""
+    def with_adapter(self, key: str, model: str) -> str | Meant:
+        """The name of the endpoint that a path names, or the adapter of it that the body's `model` means. The engine judges
+        the rest of that name. It is not put together as a name: another endpoint may claim `key:adapter` as its own."""
         endpoint = self.endpoints.get(key)
         if endpoint is None or not endpoint.adapters or not model:
             return key
         own = (key, *endpoint.served_names)
         base, _, adapter = ("", "", model) if model in endpoint.adapters else model.rpartition(":")
         wanted = adapter in endpoint.adapters and base in ("", *own) and model not in own
-        return f"{key}:{adapter}" if wanted else key
+        return Meant(key, adapter) if wanted else key
 
 
 def change_view(view: View, changed: Mapping[str, Part]) -> View:
     """The view with these parts in place of its own parts of the same endpoints."""
-    parts, endpoints = dict(view.parts), dict(view.endpoints)
-    before: list[Endpoint] = []
-    after: list[Endpoint] = []
-    for key, part in changed.items():
-        if part:
-            parts[key] = part
-        else:
-            parts.pop(key, None)
-        if key in endpoints:
-            before.append(endpoints[key])
-        if part.endpoint is not None:
-            endpoints[key] = part.endpoint
-            after.append(part.endpoint)
-        else:
-            endpoints.pop(key, None)
+    parts = with_changes(view.parts, {key: part or GONE for key, part in changed.items()})
+    before = [view.endpoints[key] for key in changed if key in view.endpoints]
+    after = [part.endpoint for part in changed.values() if part.endpoint is not None]
+    endpoints = view.endpoints
+    if before != after:
+        news = {key: GONE if part.endpoint is None else part.endpoint for key, part in changed.items()}
+        endpoints = with_changes(endpoints, news)
     claims, names, paths = view.claims, view.names, view.paths
     if {(e.key, e.created, e.served_names, e.adapters) for e in before} != {
         (e.key, e.created, e.served_names, e.adapters) for e in after

@@ -1,15 +1,17 @@
-"""Envoy's bootstrap: its bounds, the listeners, the two connections to the picker, and ADS for the rest."""
+"""Envoy's bootstrap: its bounds, the two connections to the picker, and ADS for the rest."""
 
 from llmendpoint_gateway.core.envoy.batches import make_batch_cluster
 from llmendpoint_gateway.core.envoy.bounds import MAX_RESETS, Share
+from llmendpoint_gateway.core.envoy.front import FRONT, Front
 from llmendpoint_gateway.core.envoy.listener import (
     INNER_STATS_NAME,
     STATS_NAME,
-    make_inner_listener,
-    make_listener,
 )
 from llmendpoint_gateway.core.envoy.overload import make_allocator, make_overload_manager
+from llmendpoint_gateway.core.envoy.request_stats import STATS_PREFIX as REQUESTS_PREFIX
+from llmendpoint_gateway.core.envoy.request_stats import make_buckets
 from llmendpoint_gateway.core.envoy.resources import (
+    ADS,
     CONTROL_CLUSTER,
     LARGE_CLUSTER,
     PICKER_CLUSTER,
@@ -23,6 +25,7 @@ LIMIT = "connections"  # in the node's metadata: the most connections
 # Envoy keeps no other statistics: it has over a hundred counters for each cluster.
 KEPT_STATS = (
     f"{STATS_PREFIX}.",
+    f"{REQUESTS_PREFIX}.",
     f"http.{STATS_NAME}.",
     f"http.{INNER_STATS_NAME}.",
     f"cluster.{CONTROL_CLUSTER}.",
@@ -49,26 +52,31 @@ def make_bootstrap(
     instance: str,
     share: Share,
     batch_service: str | None = None,
+    with_keys: bool = False,
 ) -> Resource:
     """`control` and `decisions` are the picker's sockets; `inner` is Envoy's own. `open_share` is a file that the
     picker writes (serve/envoy/connections.py), or None if Envoy cannot watch it. `host` is the address to listen on.
 
     `instance` is new at each start, because Envoy's counters then begin at 0. The admin interface is on a Unix socket:
-    whoever reaches it can stop Envoy. `batch_service`: its host and port; None if there is none.
+    whoever reaches it can stop Envoy. `batch_service`: its host and port; None if there is none. `with_keys`: the picker
+    asks for API keys.
     """
+    front = Front(host, port, inner, share, batch_service is not None, with_keys)
+    metadata = {LIMIT: share.connections, FRONT: front.as_metadata()}
     return {
-        "node": {"id": instance, "cluster": "gateway", "metadata": {LIMIT: share.connections}},
+        "node": {"id": instance, "cluster": "gateway", "metadata": metadata},
         "admin": {"address": {"pipe": {"path": admin_socket}}},
         "overload_manager": make_overload_manager(share, open_share),
         "memory_allocator_manager": make_allocator(),
         "stats_config": {
-            "stats_matcher": {"inclusion_list": {"patterns": [{"prefix": prefix} for prefix in KEPT_STATS]}}
+            "stats_matcher": {"inclusion_list": {"patterns": [{"prefix": prefix} for prefix in KEPT_STATS]}},
+            "histogram_bucket_settings": make_buckets(),
         },
         "deferred_stat_options": {"enable_deferred_creation_stats": True},
         "layered_runtime": {"layers": [{"name": "bounds", "static_layer": _runtime()}]},
         "dynamic_resources": {
             "ads_config": {
-                "api_type": "GRPC",
+                "api_type": "DELTA_GRPC",
                 "transport_api_version": "V3",
                 "set_node_on_first_message_only": True,
                 "grpc_services": [
@@ -83,8 +91,9 @@ def make_bootstrap(
                     }
                 ],
             },
-            # No timeout: Envoy listens only after it received the first clusters.
-            "cds_config": {"ads": {}, "resource_api_version": "V3", "initial_fetch_timeout": "0s"},
+            # No timeout: Envoy asks for listeners only after it received the first clusters.
+            "cds_config": {**ADS, "initial_fetch_timeout": "0s"},
+            "lds_config": {**ADS, "initial_fetch_timeout": "0s"},
         },
         "static_resources": {
             "clusters": [
@@ -92,10 +101,6 @@ def make_bootstrap(
                 make_picker_cluster(PICKER_CLUSTER, decisions, share.connections),
                 make_inner_cluster(inner),
                 *([make_batch_cluster(batch_service)] if batch_service else []),
-            ],
-            "listeners": [
-                make_listener(host, port, share, batch_service is not None),
-                make_inner_listener(inner),
             ],
         },
     }

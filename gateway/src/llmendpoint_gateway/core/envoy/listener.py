@@ -1,4 +1,4 @@
-"""The static listeners. Envoy strips the reserved headers of each request, asks the picker, and routes by its answer.
+"""The listeners. Envoy strips the reserved headers of each request, asks the picker, and routes by its answer.
 
 The outer listener faces the callers. It passes large bodies to the inner listener, over HTTP/2 on a Unix socket. Envoy
 measures the memory of a single request on HTTP/2 only, so only there can it reset requests one by one.
@@ -11,7 +11,11 @@ from llmendpoint_gateway.core.envoy.local_replies import make_local_replies
 from llmendpoint_gateway.core.envoy.places import make_places
 from llmendpoint_gateway.core.envoy.priorities import make_priorities
 from llmendpoint_gateway.core.envoy.request_ids import make_request_ids
+from llmendpoint_gateway.core.envoy.request_stats import make_request_stats
 from llmendpoint_gateway.core.envoy.resources import (
+    ADS,
+    KEY_FIELD,
+    LOGGED_METADATA,
     PICKER_CLUSTER,
     PRIORITY_HEADER,
     RESERVED_PREFIX,
@@ -21,8 +25,9 @@ from llmendpoint_gateway.core.envoy.resources import (
     http2_options,
     user_timeout,
 )
-from llmendpoint_gateway.core.envoy.routes import BUFFER, EXT_PROC, PROCESSING, make_routes
+from llmendpoint_gateway.core.envoy.routes import BUFFER, EXT_PROC, PROCESSING
 from llmendpoint_gateway.core.envoy.upstream_logs import PERIOD, make_upstream_logs
+from llmendpoint_gateway.core.identity.credentials import HEADERS as CREDENTIALS
 from llmendpoint_gateway.core.request.paths import MODEL_HEADER
 from llmendpoint_gateway.core.request.prompt import SESSION_HEADERS
 from llmendpoint_gateway.core.request.trace_context import TRACEPARENT
@@ -39,20 +44,24 @@ READ_HEADERS = (
     TRACEPARENT,
     *SESSION_HEADERS,
 )
-STATS_NAME, INNER_STATS_NAME = "openai", "large"
+NAME, INNER_NAME = STATS_NAME, INNER_STATS_NAME = "openai", "large"
+"""Of the listeners and of their routes, and in Envoy's statistics."""
 MAX_LOGGED = 128  # characters of a value that a caller chose
 
 
-def make_listener(host: str, port: int, share: bounds.Share, batch_service: bool = False) -> Resource:
-    """`batch_service`: there is one."""
+def make_listener(
+    host: str, port: int, share: bounds.Share, batch_service: bool = False, with_keys: bool = False
+) -> Resource:
+    """`batch_service`: there is one. `with_keys`: the picker asks for API keys."""
     manager = _connection_manager(
         [make_request_ids(), *make_places(share)],
         [_mark_whole()],
         batch_service,
+        with_keys,
         stat_prefix=STATS_NAME,
         # It has no other time for a single route. The routes to replicas have a shorter one (core/envoy/routes.py).
         request_timeout=bounds.UPLOAD_TIMEOUT,
-        route_config=make_routes(large_apart=True, batch_service=batch_service),
+        rds=_routes(NAME),
         max_request_headers_kb=bounds.MAX_HEADERS_KB,
         common_http_protocol_options={
             "idle_timeout": bounds.IDLE_TIMEOUT,
@@ -64,7 +73,7 @@ def make_listener(host: str, port: int, share: bounds.Share, batch_service: bool
         early_header_mutation_extensions=[_strip_reserved()],
     )
     return {
-        "name": "openai",
+        "name": NAME,
         "address": {"socket_address": {"address": host, "port_value": port}},
         "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
         # Also ends a connection whose reader left its window full for this time.
@@ -73,22 +82,23 @@ def make_listener(host: str, port: int, share: bounds.Share, batch_service: bool
     }
 
 
-def make_inner_listener(socket: str) -> Resource:
+def make_inner_listener(socket: str, with_keys: bool = False) -> Resource:
     """Its requests have passed the outer listener, which added headers and applied the limits of connections."""
     manager = _connection_manager(
         [],
         [],
         False,
+        with_keys,
         stat_prefix=INNER_STATS_NAME,
         request_timeout=bounds.REQUEST_TIMEOUT,
         codec_type="HTTP2",
-        route_config=make_routes(large_apart=False),
+        rds=_routes(INNER_NAME),
         max_request_headers_kb=2 * bounds.MAX_HEADERS_KB,
         common_http_protocol_options={"max_headers_count": 2 * bounds.MAX_HEADERS},
         skip_xff_append=True,
     )
     return {
-        "name": "large",
+        "name": INNER_NAME,
         "address": {"pipe": {"path": socket, "mode": 0o600}},
         "filter_chains": [{"filters": [manager]}],
         "ignore_global_conn_limit": True,
@@ -97,10 +107,10 @@ def make_inner_listener(socket: str) -> Resource:
 
 
 def _connection_manager(
-    first: list[Resource], whole: list[Resource], batch_service: bool, **config: Any
+    first: list[Resource], whole: list[Resource], batch_service: bool, with_keys: bool, **config: Any
 ) -> Resource:
     """`first`: filters that run before those of both listeners. `whole`: those that run once the body is there. `batch_service`: requests
-    may go there."""
+    may go there. `with_keys`: the picker reads them."""
     return extension(
         "envoy.filters.network.http_connection_manager",
         "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",
@@ -114,11 +124,24 @@ def _connection_manager(
         preserve_external_request_id=True,
         always_set_request_id_in_response=True,
         request_id_extension=_request_ids(),
-        http_filters=[*first, _strip(), _whole_body(), *whole, _picker(), make_priorities(), _router()],
+        http_filters=[
+            *first,
+            _strip(),
+            _whole_body(),
+            *whole,
+            _picker(with_keys),
+            make_priorities(),
+            _router(),
+        ],
         local_reply_config=make_local_replies(batch_service),
-        access_log=[_access_log()],
+        access_log=[_access_log(), *make_request_stats()],
         **config,
     )
+
+
+def _routes(name: str) -> Resource:
+    """From the picker. No timeout: without routes a listener would answer everything with 404."""
+    return {"route_config_name": name, "config_source": {**ADS, "initial_fetch_timeout": "0s"}}
 
 
 def _strip() -> Resource:
@@ -170,21 +193,23 @@ def _request_ids() -> Resource:
     return {"typed_config": config["typed_config"]}
 
 
-def _picker() -> Resource:
+def _picker(with_keys: bool) -> Resource:
     """Headers SEND with the body BUFFERED is the only mode in which Envoy always waits for the answer.
 
     `failure_mode_allow`: if False, a picker that dies breaks every started stream; if True, none.
     """
+    read = (*READ_HEADERS, *CREDENTIALS) if with_keys else READ_HEADERS
     return extension(
         EXT_PROC,
         "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
         grpc_service={"envoy_grpc": {"cluster_name": PICKER_CLUSTER}, "timeout": "0s"},
         processing_mode=PROCESSING | {"request_body_mode": "BUFFERED"},
         # The picker reads no other header, and each one costs it time.
-        forward_rules={"allowed_headers": {"patterns": [{"exact": name} for name in READ_HEADERS]}},
+        forward_rules={"allowed_headers": {"patterns": [{"exact": name} for name in read]}},
         # The picker sets an answer's time limit in one of Envoy's own headers. `_strip()` removed those that clients
         # sent.
         mutation_rules={"allow_envoy": True},
+        metadata_options={"receiving_namespaces": {"untyped": [LOGGED_METADATA]}},
         failure_mode_allow=True,
         # For each message: how long a hung picker goes unnoticed. With 1 s, 2,442 of 3,000 simultaneous requests on two
         # busy cores failed: their time ran out before Envoy read the answers.
@@ -205,10 +230,11 @@ def _router() -> Resource:
 
 
 def _access_log() -> Resource:
-    """Ids, sizes and times; never a query or a body."""
+    """Ids, sizes and times; never a query, a body or a credential. `key`: the name of the LLMKey."""
     fields = {
         "time": "%START_TIME%",
         "event": "request",
+        "key": f"%DYNAMIC_METADATA({LOGGED_METADATA}:{KEY_FIELD})%",
         "id": f"%REQ(X-REQUEST-ID):{MAX_LOGGED}%",
         "protocol": "%PROTOCOL%",
         "method": "%REQ(:METHOD)%",

@@ -6,7 +6,7 @@ from typing import Any
 from llmendpoint_gateway.core.envoy import bounds
 from llmendpoint_gateway.core.envoy.batches import UNAVAILABLE_RETRY_AFTER, of_batches
 from llmendpoint_gateway.core.envoy.places import FULL_STATUS
-from llmendpoint_gateway.core.envoy.resources import CLUSTER_HEADER, Resource
+from llmendpoint_gateway.core.envoy.resources import CLUSTER_HEADER, Resource, extension
 from llmendpoint_gateway.core.request.paths import SOCKET
 from llmendpoint_gateway.core.request.refusals import RESTART_RETRY_AFTER
 
@@ -75,7 +75,7 @@ def make_local_replies(batch_service: bool = False) -> Resource:
                 retry_after=RESTART_RETRY_AFTER,
             ),
             _mapper(
-                _status(403),
+                _upgrade_failed(),
                 f"The gateway passes an upgrade of a connection at {SOCKET} only, to a WebSocket.",
                 "upgrade_refused",
                 kind="invalid_request_error",
@@ -114,6 +114,17 @@ def _cut_inside() -> Resource:
     listener."""
     undecided = {"header_filter": {"header": {"name": CLUSTER_HEADER, "present_match": False}}}
     return {"and_filter": {"filters": [{"response_flag_filter": {"flags": _UPSTREAM_FAILED}}, undecided]}}
+
+
+def _upgrade_failed() -> Resource:
+    """By its detail: the picker has a 403 of its own."""
+    return {
+        "extension_filter": extension(
+            "envoy.access_loggers.extension_filters.cel",
+            "envoy.extensions.access_loggers.filters.cel.v3.ExpressionFilter",
+            expression="response.code_details == 'upgrade_failed'",
+        )
+    }
 
 
 def _mapper(

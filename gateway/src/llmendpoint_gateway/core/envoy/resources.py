@@ -6,7 +6,6 @@ The settings that look arbitrary were measured; each comment names what went wro
 from typing import Any
 
 from llmendpoint_gateway.core.envoy import bounds
-from llmendpoint_gateway.core.envoy.snapshot import Hosts
 
 Resource = dict[str, Any]
 
@@ -20,10 +19,12 @@ TAG_HEADER = (
 )
 ATTEMPT_HEADER = "x-envoy-attempt-count"  # Envoy's own: 1, and 2 on a retry
 PRIORITY_HEADER = "x-llmendpoint-priority"  # from a client: high, normal or low
+LOGGED_METADATA, KEY_FIELD = "llmendpoint", "key"  # what the picker tells Envoy for its log
 RESERVED_PREFIX = "x-gateway-"
 CONTROL_CLUSTER = "control"
 PICKER_CLUSTER = "picker"
 LARGE_CLUSTER = "large-bodies"  # Envoy's own inner listener
+METADATA, METADATA_ENDPOINT = "llmendpoint", "endpoint"  # of a revision's cluster: which endpoint it is of
 # A node without power answers nothing. Envoy closes an engine's connection after 30 s of silence and three probes, or
 # if sent data stays unacknowledged for UNACKNOWLEDGED_MS. The kernel's defaults are two hours and 15 minutes.
 KEEPALIVE = {"keepalive_time": 30, "keepalive_interval": 10, "keepalive_probes": 3}
@@ -35,6 +36,8 @@ UPSTREAM_IDLE_TIMEOUT = "4s"
 
 _LIMITS = dict.fromkeys(("max_connections", "max_pending_requests", "max_requests", "max_retries"), 1_000_000)
 NO_LIMITS: Resource = {"thresholds": [_LIMITS]}
+ADS: Resource = {"ads": {}, "resource_api_version": "V3"}
+"""A source of configuration: the stream to the picker."""
 
 
 def extension(name: str, message: str, /, **config: Any) -> Resource:
@@ -71,10 +74,11 @@ def make_cluster(name: str) -> Resource:
     """The cluster of one revision. It never changes; only its endpoints change."""
     return {
         "name": name,
+        "metadata": {"filter_metadata": {METADATA: {METADATA_ENDPOINT: name.rpartition("/")[0]}}},
         "type": "EDS",
         "connect_timeout": "1s",
         "per_connection_buffer_limit_bytes": bounds.CONNECTION_BUFFER_BYTES,
-        "eds_cluster_config": {"eds_config": {"ads": {}, "resource_api_version": "V3"}},
+        "eds_cluster_config": {"eds_config": ADS},
         # The defaults (1,024) stall a gateway with more streams. A retry budget replaces max_retries; its minimum lets
         # a small gateway retry everything that a killed replica held.
         "circuit_breakers": {
@@ -133,23 +137,6 @@ def _override_host() -> Resource:
     )
 
 
-def make_endpoints(cluster: str, hosts: Hosts) -> Resource:
-    return {
-        "cluster_name": cluster,
-        "endpoints": [
-            {
-                "lb_endpoints": [
-                    {
-                        "health_status": host.health.value,
-                        "endpoint": {"address": _socket_address(host.address)},
-                    }
-                    for host in hosts
-                ]
-            }
-        ],
-    }
-
-
 def make_picker_cluster(name: str, socket: str, requests: int | None = None) -> Resource:
     """ADS and ext_proc have a cluster each, so that the load of one does not delay the other. The keep-alive detects a
     hung picker. `requests`: the most concurrent ones."""
@@ -189,8 +176,3 @@ def _socket_cluster(name: str, socket: str, http2: Resource, **options: Any) -> 
 def _http_options(**options: Any) -> Resource:
     message = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
     return {message: {"@type": f"type.googleapis.com/{message}", **options}}
-
-
-def _socket_address(address: str) -> Resource:
-    host, _, port = address.rpartition(":")
-    return {"socket_address": {"address": host.strip("[]"), "port_value": int(port)}}

@@ -31,7 +31,9 @@ REMOVED_HEADERS = ("authorization", "cookie", "proxy-authorization", "x-api-key"
 """A caller's credentials are for the gateway. An engine runs third-party code."""
 
 
-def make_routes(large_apart: bool, batch_service: bool = False) -> Resource:
+def make_routes(
+    name: str, large_apart: bool, batch_service: bool = False, with_keys: bool = False
+) -> Resource:
     """Each request goes to the cluster that the picker wrote into a header.
 
     A request keeps the route table that it started with. If the table named clusters, a request that waited for the
@@ -40,6 +42,7 @@ def make_routes(large_apart: bool, batch_service: bool = False) -> Resource:
 
     `large_apart`: requests with large bodies go to the inner listener, where the picker is asked. If False, routes for
     bodies come twice: first for the requests whose body is kept. `batch_service`: there is one.
+    `with_keys`: the picker is asked about the caller of a large body before that is let in.
     """
     exact = [{"match": {"path": path}, "route": _action("reset")} for path in COMPLETION_PATHS]
     rest = {"match": {"prefix": "/"}, "route": _action("reset-before-request")}
@@ -52,9 +55,14 @@ def make_routes(large_apart: bool, batch_service: bool = False) -> Resource:
     picked = [route | {"request_headers_to_remove": list(REMOVED_HEADERS)} for route in (*kept, *routes)]
     large = (_over_limit(), _beyond_numbers(), _of_unknown_length())
     of_batches = [*(_of_batches(path, batch_service) for path in batches.PATHS), _of_responses(batch_service)]
-    apart = [_refused_encoding(), *of_batches, *(_large(headers) for headers in large), *_arriving()]
+    apart = [
+        _refused_encoding(),
+        *of_batches,
+        *(_large(headers, with_keys) for headers in large),
+        *_arriving(),
+    ]
     return {
-        "name": "openai",
+        "name": name,
         "virtual_hosts": [
             {
                 "name": "all",
@@ -127,7 +135,7 @@ def _small_body() -> Resource:
     return {BUFFER: {"@type": kind, "buffer": {"max_request_bytes": bounds.SMALL_BODY_BYTES}}}
 
 
-def _large(headers: list[Resource]) -> Resource:
+def _large(headers: list[Resource], with_keys: bool) -> Resource:
     """Not retried here: the inner listener retries."""
     return {
         "match": {"prefix": "/", "headers": headers},
@@ -136,8 +144,14 @@ def _large(headers: list[Resource]) -> Resource:
             "timeout": "0s",
             "idle_timeout": bounds.STREAM_IDLE_TIMEOUT,
         },
-        "typed_per_filter_config": _undecided(),
+        "typed_per_filter_config": _by_headers() if with_keys else _undecided(),
     }
+
+
+def _by_headers() -> Resource:
+    """Envoy does not collect the body. The picker gets the headers alone, and judges the caller (serve/request/reading.py)."""
+    kind = "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExtProcPerRoute"
+    return _undecided() | {EXT_PROC: {"@type": kind, "overrides": {"processing_mode": PROCESSING}}}
 
 
 def _arriving() -> list[Resource]:

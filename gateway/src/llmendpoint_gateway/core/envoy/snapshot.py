@@ -1,6 +1,6 @@
 """Which clusters Envoy holds, and with which hosts."""
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -28,10 +28,13 @@ Hosts = tuple[Host, ...]
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """`generation` counts changes since the picker started. `clusters`: name -> hosts, sorted by address."""
+    """`generation` counts changes since the picker started. `clusters`: name -> hosts, sorted by address; the same
+    mapping in every generation, which changes in place. `changed`: names of those that came, changed or went with this
+    generation."""
 
     generation: int
     clusters: Mapping[str, Hosts] = field(default_factory=dict)
+    changed: frozenset[str] = frozenset()
 
 
 class Clusters:
@@ -42,14 +45,14 @@ class Clusters:
         self.leaving: set[str] = set()
         self._of: dict[str, frozenset[str]] = {}  # endpoint -> names of its clusters
 
-    def change(self, key: str, part: Part, busy: Container[str]) -> bool:
-        """Update the clusters of an endpoint that changed, or that is no longer busy. Returns whether anything changed
-        for Envoy.
+    def change(self, key: str, part: Part, busy: Callable[[str], bool]) -> set[str]:
+        """Update the clusters of an endpoint that changed, or that is no longer busy. Returns the names of those that
+        changed for Envoy.
 
         A cluster stays while it has a request.
         """
         wanted, before = make_clusters(key, part), self._of.pop(key, frozenset[str]())
-        leaving: dict[str, Hosts] = {name: () for name in before if name not in wanted and name in busy}
+        leaving: dict[str, Hosts] = {name: () for name in before if name not in wanted and busy(name)}
         after = leaving | wanted
         self.leaving -= before
         self.leaving |= leaving.keys()
@@ -60,7 +63,7 @@ class Clusters:
         self.hosts.update(new)
         if after:
             self._of[key] = frozenset(after)
-        return bool(gone or new)
+        return {*gone, *new}
 
 
 def make_clusters(key: str, part: Part) -> dict[str, Hosts]:

@@ -32,19 +32,25 @@ def _part(targets: tuple[Target, ...], adapter: str, holds: Holds) -> tuple[Targ
 
 
 class AdapterCounts:
-    """How many requests each adapter of a spec got: (endpoint, adapter) -> requests. Those that leave the spec are
-    forgotten, so that there are never more than the specs name."""
+    """How many requests each adapter of a spec got. Those that leave the spec are forgotten, so that there are never more
+    than the specs name."""
 
     def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str]] = Counter()
+        self._of: dict[str, Counter[str]] = {}  # endpoint -> adapter -> requests
+
+    @property
+    def requests(self) -> Mapping[tuple[str, str], int]:
+        """(endpoint, adapter) -> requests."""
+        return {(key, adapter): n for key, counts in self._of.items() for adapter, n in counts.items()}
 
     def count(self, endpoint: str, adapter: str) -> None:
-        self.requests[endpoint, adapter] += 1
+        self._of.setdefault(endpoint, Counter())[adapter] += 1
 
     def keep(self, endpoints: Mapping[str, Endpoint], changed: Iterable[str]) -> None:
         """Forget what the specs of the changed endpoints do not name any more."""
-        keys = set(changed)
-        for key, adapter in [counted for counted in self.requests if counted[0] in keys]:
-            endpoint = endpoints.get(key)
-            if endpoint is None or adapter not in endpoint.adapters:
-                del self.requests[key, adapter]
+        for key in changed:
+            if counts := self._of.pop(key, None):
+                endpoint = endpoints.get(key)
+                named = endpoint.adapters if endpoint else frozenset[str]()
+                if kept := Counter({adapter: n for adapter, n in counts.items() if adapter in named}):
+                    self._of[key] = kept

@@ -11,7 +11,7 @@ from itertools import count
 from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS, Departed
 from llmendpoint_gateway.core.endpoint.endpoint_settings import DEFAULT_QUEUE, QueueSettings
 from llmendpoint_gateway.core.endpoint.loads import Load, Loads
-from llmendpoint_gateway.core.endpoint.names import split_adapter
+from llmendpoint_gateway.core.endpoint.names import Meant, split_adapter
 from llmendpoint_gateway.core.endpoint.objects import Replica
 from llmendpoint_gateway.core.endpoint.reach import Reach
 from llmendpoint_gateway.core.endpoint.view import View
@@ -120,6 +120,10 @@ class Placement:
         """Replicas by revision, sorted; also of a deleted endpoint."""
         return self.view.part(key).revisions
 
+    def cluster_of(self, address: str) -> str | None:
+        """The cluster of a replica in the view."""
+        return self._addresses.cluster(address)
+
     def counted(self, key: str) -> dict[str, dict[str, dict[str, int]]]:
         """Revision -> pod -> requests and errors, of the replicas in the view."""
         return {
@@ -131,7 +135,7 @@ class Placement:
 
     def place(
         self,
-        name: str,
+        name: str | Meant,
         now: float,
         caller: int | None = None,
         print_: int = 0,
@@ -141,7 +145,11 @@ class Placement:
         if not self.started:
             return starting()
         names, adapter = self.table.names, ""
-        if name not in names:
+        if isinstance(name, Meant):
+            name, adapter = name
+            if names.get(name, name) != name:
+                return unknown_model(name)  # the endpoint is gone, and another one claims its key as a name
+        elif name not in names:
             name, adapter = split_adapter(name, lambda model: self._known(model, now))
         key = resolve(name, names, self.departed, now)
         if isinstance(key, Rejected):
@@ -156,7 +164,7 @@ class Placement:
             decision = self._of_adapter(decision, key, adapter)
         waits_or_goes = isinstance(decision, Picked) or decision.awaited
         if waits_or_goes and self.poison.refused(key, print_, now):
-            return poisoned()
+            return poisoned(key)
         return decision
 
     def _known(self, model: str, now: float) -> bool:
@@ -211,11 +219,6 @@ class Placement:
     def has_any(self, cluster: str) -> bool:
         """Whether it has a request or a WebSocket."""
         return cluster in self.in_flight.counts or cluster in self.sockets.counts
-
-    @property
-    def busy(self) -> frozenset[str]:
-        """The clusters that have any."""
-        return frozenset((*self.in_flight.counts, *self.sockets.counts))
 
     # The queue's bounds
 

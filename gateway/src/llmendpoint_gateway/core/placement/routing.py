@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from llmendpoint_gateway.core.endpoint.endpoint_settings import CircuitSettings
 from llmendpoint_gateway.core.endpoint.objects import Assignment, Endpoint, Replica
+from llmendpoint_gateway.core.endpoint.shared_map import GONE, SharedMap, with_changes
 from llmendpoint_gateway.core.endpoint.view import View
 
 Acknowledged = Callable[[str], frozenset[str]]
@@ -45,7 +46,7 @@ class Table:
     `expecting`: keys of endpoints that will get a replica if they have none."""
 
     names: Mapping[str, str] = field(default_factory=dict)
-    routes: Mapping[str, Route] = field(default_factory=dict)
+    routes: Mapping[str, Route] = field(default_factory=SharedMap)
     expecting: frozenset[str] = frozenset()
 
 
@@ -57,16 +58,19 @@ def cluster_name(endpoint: str, revision: str) -> str:
 def change_table(table: Table, view: View, keys: Iterable[str], acknowledged: Acknowledged) -> Table:
     """The table after these endpoints, or their acknowledged addresses, changed. It is one value, so a switch is one
     assignment."""
-    routes, turned = dict(table.routes), set[str]()
+    turned = set[str]()
+    routes: dict[str, Route] = {}
     for key in keys:
-        endpoint = view.endpoints.get(key)
+        endpoint, before = view.endpoints.get(key), table.routes.get(key)
         if (endpoint is not None and endpoint.expects) != (key in table.expecting):
             turned.add(key)
-        before = routes.pop(key, None)
         if endpoint is not None and endpoint.assignment is not None:
             revisions, applied = view.part(key).revisions, before.assignment if before else None
             routes[key] = _route(endpoint, endpoint.assignment, revisions, acknowledged, applied)
-    return Table(view.names, routes, table.expecting ^ turned)
+        else:
+            routes[key] = GONE
+    expecting = table.expecting ^ turned if turned else table.expecting
+    return Table(view.names, with_changes(table.routes, routes), expecting)
 
 
 def _route(

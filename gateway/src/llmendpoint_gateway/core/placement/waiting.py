@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from typing import Generic, Protocol, TypeVar
 
-from llmendpoint_gateway.core.request.claim import Claim, Priority
+from llmendpoint_gateway.core.identity.priority import Priority
+from llmendpoint_gateway.core.request.claim import Claim
 
 T = TypeVar("T", bound=Hashable)
 

@@ -1,16 +1,8 @@
 """What a request claims in a queue."""
 
 from dataclasses import dataclass
-from enum import IntEnum
 
-
-class Priority(IntEnum):
-    """Of one caller's requests for one endpoint the highest priority is served first. It has no effect on other
-    callers."""
-
-    HIGH = 0
-    NORMAL = 1
-    LOW = 2
+from llmendpoint_gateway.core.identity.priority import Priority
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ RESTART_RETRY_AFTER = 2
 class Rejected:
     """The gateway's own answer. `retry_after`: seconds. `param`: the field at fault. `awaited`: the endpoint whose next
     replica can still answer the request. `final`: trying again is of no use. `allow`: the methods that the path takes.
-    `adapter`: the LoRA adapter that the request is for."""
+    `adapter`: the LoRA adapter that the request is for. `endpoint`: the endpoint that it is for, if that is known."""
 
     status: int
     code: str
@@ -31,6 +31,7 @@ class Rejected:
     final: bool = False
     allow: str | None = None
     adapter: str = ""
+    endpoint: str = ""
 
 
 def unknown_model(name: str) -> Rejected:
@@ -40,6 +41,34 @@ def unknown_model(name: str) -> Rejected:
         f"The model `{name[:200]}` does not exist. GET /v1/models lists what does.",
         "model",
     )
+
+
+def no_valid_key() -> Rejected:
+    """Which of the reasons it is, only the log of the gateway says."""
+    return Rejected(
+        401,
+        "invalid_api_key",
+        "You must send a valid API key, as `Authorization: Bearer llm_...` or `x-api-key: llm_...`.",
+    )
+
+
+def keys_unread() -> Rejected:
+    """Without having read the keys once, the gateway cannot tell a valid one."""
+    return Rejected(
+        503,
+        "keys_unread",
+        "The gateway has not read the API keys yet. Try again.",
+        retry_after=RESTART_RETRY_AFTER,
+    )
+
+
+def not_permitted(with_key: bool) -> Rejected:
+    """The same for a model that does not exist, so that nobody learns which ones do."""
+    if with_key:
+        text = "This key may not use the model that the request names."
+    else:
+        text = "Without an API key the model that the request names may not be used."
+    return Rejected(403, "permission_denied", f"{text} GET /v1/models lists what there is.", "model")
 
 
 def starting() -> Rejected:
@@ -56,6 +85,7 @@ def no_replica(key: str, *, awaited: bool = False) -> Rejected:
         f"The endpoint {key} has no ready replica now. Try again, or see `kubectl describe llmendpoint {key.split('/')[1]} -n {key.split('/')[0]}`.",
         retry_after=NO_REPLICA_RETRY_AFTER,
         awaited=key if awaited else None,
+        endpoint=key,
     )
 
 
@@ -70,6 +100,7 @@ def adapter_not_loaded(key: str, adapter: str, *, awaited: bool) -> Rejected:
         retry_after=NO_REPLICA_RETRY_AFTER,
         awaited=key if awaited else None,
         adapter=adapter,
+        endpoint=key,
     )
 
 
@@ -81,6 +112,7 @@ def saturated(key: str) -> Rejected:
         f"Every replica of the endpoint {key} is busy, and the request has waited as long as it may. Try again.",
         retry_after=EXPIRED_RETRY_AFTER,
         awaited=key,
+        endpoint=key,
     )
 
 
@@ -92,6 +124,7 @@ def queue_full(key: str, waiting: int, seconds: float | None) -> Rejected:
         "queue_full",
         f"{waiting} requests wait for the endpoint {key}, and there is no room for more. Try again later.",
         retry_after=after,
+        endpoint=key,
     )
 
 
@@ -101,14 +134,16 @@ def circuit_open(key: str, seconds: float) -> Rejected:
         "circuit_open",
         f"Requests for the endpoint {key} fail, so that none is let through at the moment. Try again later.",
         retry_after=ceil(seconds),
+        endpoint=key,
     )
 
 
-def poisoned() -> Rejected:
+def poisoned(key: str) -> Rejected:
     """Two replicas crashed with this request, so it gets no third one."""
     return Rejected(
         503,
         "request_refused",
         "Two replicas crashed while they answered this very request, so it is not tried again for five minutes.",
         final=True,
+        endpoint=key,
     )

@@ -5,9 +5,13 @@ These are named tuples, because one of each is made for each request; a frozen d
 
 from typing import NamedTuple
 
-from llmendpoint_gateway.core.request.claim import Claim, Priority
+from llmendpoint_gateway.core.identity.credentials import Proof
+from llmendpoint_gateway.core.identity.grants import Identity
+from llmendpoint_gateway.core.identity.priority import Priority
+from llmendpoint_gateway.core.request.claim import Claim
 from llmendpoint_gateway.core.request.paths import PROMPT_PATHS, Asked, ByPath, Socket
 from llmendpoint_gateway.core.request.prompt import Prompt
+from llmendpoint_gateway.core.request.refusals import Rejected
 
 SHOWN = 200
 """How many characters of a client's text an error may repeat."""
@@ -17,7 +21,9 @@ DIGITS = 16
 class Head(NamedTuple):
     """What is used of the headers. `path` and `media` are cut to what an error may show. `media`: the content type if
     it is not JSON. `encoded`: whether the body has a content encoding. `traceparent`: the caller's, as it came; one that is
-    too long to be one is empty. `session`: a hash of the session's name; 0: none."""
+    too long to be one is empty. `who`: the caller, or why it is not let in; None where keys are not looked at. `key`: `namespace/name` of
+    the LLMKey, also of one that lets nobody in. `proof`: of its key. `bodiless`: Envoy keeps the body back and asks about the caller only. `session`: a
+    hash of the session's name; 0: none."""
 
     method: str
     path: str
@@ -28,6 +34,10 @@ class Head(NamedTuple):
     media: str = ""
     encoded: bool = False
     traceparent: str = ""
+    who: Identity | Rejected | None = None
+    key: str = ""
+    bodiless: bool = False
+    proof: Proof | None = None
     session: int = 0
 
 

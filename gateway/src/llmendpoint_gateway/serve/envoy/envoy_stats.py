@@ -6,10 +6,12 @@ from types import TracebackType
 from typing import Any
 
 import aiohttp
+import orjson
 
 from llmendpoint_gateway.core.envoy.attempt_counts import read_attempts, stats_pattern
 from llmendpoint_gateway.core.envoy.bootstrap import LIMIT
 from llmendpoint_gateway.core.envoy.listener import STATS_NAME
+from llmendpoint_gateway.core.envoy.request_stats import STATS_PATTERN
 from llmendpoint_gateway.errors import EnvoyAway
 
 OPEN = f"http.{STATS_NAME}.downstream_cx_active"
@@ -47,6 +49,10 @@ class EnvoyStats:
             raise EnvoyAway("Envoy was started anew while its counters were read; ask again")
         return {"instance": before, "revisions": read_attempts(stats, endpoint, known)}
 
+    async def requests(self) -> str:
+        """What serve/request_page.py reads. Raises EnvoyAway."""
+        return await self._text("/stats/prometheus", {"filter": STATS_PATTERN})
+
     async def connections(self) -> int:
         """How many connections callers have open. Raises EnvoyAway."""
         query = {"filter": f"^{OPEN}$", "type": "Gauges", "format": "json"}
@@ -70,10 +76,13 @@ class EnvoyStats:
         return instance
 
     async def _get(self, path: str, query: dict[str, str]) -> Any:
+        return orjson.loads(await self._text(path, query))
+
+    async def _text(self, path: str, query: dict[str, str]) -> str:
         assert self._session is not None
         try:
             async with self._session.get(f"http://envoy{path}", params=query) as response:
                 response.raise_for_status()
-                return await response.json(content_type=None)
+                return await response.text()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise EnvoyAway(f"Envoy's admin socket {self._socket} does not answer: {error!r}") from None

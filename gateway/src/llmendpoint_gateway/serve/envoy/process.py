@@ -20,7 +20,9 @@ from llmendpoint_gateway.serve.request.decisions import decisions_socket
 log = structlog.get_logger()
 
 
-def run_envoy(socket: Path, host: str, port: int, binary: Path | None, batch_service: str | None) -> None:
+def run_envoy(
+    socket: Path, host: str, port: int, binary: Path | None, batch_service: str | None, with_keys: bool
+) -> None:
     """Does not return. The bootstrap and the admin socket lie beside the picker's socket."""
     path = find_envoy(binary)
     admin_socket(socket).unlink(missing_ok=True)  # left by an earlier Envoy in the same pod
@@ -32,7 +34,7 @@ def run_envoy(socket: Path, host: str, port: int, binary: Path | None, batch_ser
     paths = (str(socket), str(decisions_socket(socket)), str(inner), watched)
     share = make_share(memory_limit(), cpu_limit(), raise_open_file_limit())
     admin, instance = str(admin_socket(socket)), str(uuid.uuid4())
-    bootstrap = make_bootstrap(*paths, host, port, admin, instance, share, batch_service)
+    bootstrap = make_bootstrap(*paths, host, port, admin, instance, share, batch_service, with_keys)
     config.write_bytes(orjson.dumps(bootstrap))
     log.info("starting envoy", binary=str(path), port=port, bootstrap=str(config), **asdict(share))
     flags = ["--concurrency", str(share.workers), "--disable-hot-restart", "--log-level", "warning"]

@@ -17,6 +17,7 @@ from llmendpoint_gateway.core.envoy.snapshot import Clusters, Snapshot
 from llmendpoint_gateway.core.placement.placement import Placement, endpoint_of
 from llmendpoint_gateway.core.placement.routing import change_table
 from llmendpoint_gateway.serve.envoy.ads import Ads
+from llmendpoint_gateway.serve.identity.gate import Gate
 from llmendpoint_gateway.serve.request.held import HeldRequests
 
 TOLD_SECONDS = 60.0
@@ -47,15 +48,22 @@ class Control:
     monotonic."""
 
     def __init__(
-        self, ads: Ads, placement: Placement, held: HeldRequests, clock: Callable[[], float]
+        self,
+        ads: Ads,
+        placement: Placement,
+        held: HeldRequests,
+        clock: Callable[[], float],
+        gate: Gate | None = None,
     ) -> None:
         self._ads = ads
-        self.placement, self.held, self.now = placement, held, clock
+        self.placement, self.held, self.now, self.gate = placement, held, clock, gate
         self._store = Store()
         self._snapshot = Snapshot(0)
         self._clusters = Clusters()
         self._due: set[str] = set()  # endpoints to be processed again
+        self._unpublished: set[str] = set()  # clusters that Envoy is to be told of
         self._told: dict[str, _Told] = {}
+        self._strange: set[str] = set()  # told of, and perhaps not in the view
         self._dirty = False
 
     @property
@@ -99,6 +107,8 @@ class Control:
             room = key in self._told or len(self._told) < MOST_TOLD
             if room and 0 <= epoch <= max(0, self._epoch(key, 0)) + MOST_AHEAD:
                 self._told[key] = _Told(epoch, now)
+                if key not in self.placement.view.endpoints:
+                    self._strange.add(key)
 
     @property
     def behind(self) -> list[str]:
@@ -132,10 +142,14 @@ class Control:
         self._due |= self._store.take_touched()
         keys, placement = frozenset(self._due), self.placement
         view = change_view(placement.view, {key: self._store.part(key) for key in keys})
+        self._strange.update(self._told.keys() & keys)
         if not placement.reach.stale:  # otherwise an endpoint may exist that this gateway does not know
-            for key in [key for key in self._told if key not in view.endpoints]:
-                del self._told[key]
+            for key in self._strange - view.endpoints.keys():
+                self._told.pop(key, None)
+            self._strange.clear()
         placement.follow(view, keys, self.now())
+        if self.gate is not None:
+            self.gate.permits.follow(view, keys, self.now())
         for key in keys:
             if key not in view.endpoints:
                 self.held.forget(key)
@@ -144,11 +158,14 @@ class Control:
         self._due -= keys  # only now: after an exception they are due again
 
     def _publish(self, keys: Collection[str]) -> None:
-        view, busy = self.placement.view, self.placement.busy
-        changed = [self._clusters.change(key, view.part(key), busy) for key in keys]
-        if self.generation == 0 or any(changed):
-            self._snapshot = Snapshot(self.generation + 1, dict(self._clusters.hosts))
+        view, busy = self.placement.view, self.placement.has_any
+        for key in keys:
+            self._unpublished |= self._clusters.change(key, view.part(key), busy)
+        if self.generation == 0 or self._unpublished:
+            changed = frozenset(self._unpublished)
+            self._snapshot = Snapshot(self.generation + 1, self._clusters.hosts, changed)
             self._ads.publish(self._snapshot)
+            self._unpublished -= changed  # only now: after an exception they are to be told again
 
     def _retable(self, keys: Collection[str]) -> None:
         placement = self.placement

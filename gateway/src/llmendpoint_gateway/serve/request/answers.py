@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import structlog
 
-from llmendpoint_gateway.core.envoy.resources import KEPT_HEADER
+from llmendpoint_gateway.core.envoy.resources import KEPT_HEADER, PRIORITY_HEADER
 from llmendpoint_gateway.core.envoy.wire import Stream
+from llmendpoint_gateway.core.identity.priority import Priority
 from llmendpoint_gateway.core.placement.pick import Picked
 from llmendpoint_gateway.core.placement.placement import Placed, Placement
 from llmendpoint_gateway.core.request.paths import ByPath, Socket
@@ -23,6 +24,7 @@ Decision = Picked | Rejected | bytes
 
 TOTAL_SECONDS = 3600.0
 """The limit for a whole answer that is not a stream. In a stream each part may take as long (core/envoy/listener.py)."""
+LOW = Priority.LOW.name.lower()
 log = structlog.get_logger()
 
 
@@ -42,11 +44,17 @@ class Answers:
             outcome, reply = "picked", self._route(request, placed, parent)
         elif isinstance(decision, Rejected):
             outcome, reply = decision.code, writing.refuse(decision)
+            if decision.endpoint:
+                self._metrics.refusals.count(decision.endpoint, outcome)
             self._traces.answer(stream, outcome, decision.status)
         else:
             outcome, reply = "answered", decision
             self._traces.answer(stream, outcome, 0)
         self._metrics.decided(outcome, time.perf_counter() - start)
+        # With a body, Envoy has been told before.
+        head = request.head
+        if head.key and (request.body is None or not head.body_follows):
+            reply += writing.of_key(head.key)
         stream.send(reply)
 
     def fail(self, stream: Stream) -> None:
@@ -70,6 +78,8 @@ class Answers:
         more = {}
         if isinstance(head.asked, (ByPath, Socket)):
             more[":path"] = head.asked.path
+        if head.priority is Priority.LOW and head.key:
+            more[PRIORITY_HEADER] = LOW  # perhaps the key's, while the request asks for another
         if placed.kept:
             more[KEPT_HEADER] = "1"
         if traceparent is not None:

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from llmendpoint_gateway.core.endpoint.departed import GRACE_SECONDS
+from llmendpoint_gateway.core.endpoint.names import Meant
 from llmendpoint_gateway.core.envoy.wire import Stream
 from llmendpoint_gateway.core.placement.pick import Picked
 from llmendpoint_gateway.core.placement.placement import Placement
 from llmendpoint_gateway.core.placement.waiting import Waiting
 from llmendpoint_gateway.core.request.refusals import Rejected, queue_full, unknown_model
-from llmendpoint_gateway.core.request.request import Request
+from llmendpoint_gateway.core.request.request import Head, Request
 from llmendpoint_gateway.serve.metrics import Metrics
 from llmendpoint_gateway.serve.request import writing
 from llmendpoint_gateway.serve.request.answers import Answers
@@ -20,6 +21,9 @@ MARGIN_SECONDS = 5.0  # how much longer Envoy waits than the gateway
 
 Later = Callable[[float, Callable[[], None]], asyncio.TimerHandle]
 """Calls a function after some seconds, like an event loop's `call_later`."""
+
+JudgeAgain = Callable[[Head, str | Meant], Rejected | None]
+"""Whether the caller of a request that has waited may still use what it asked for; None: it may."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,7 +35,7 @@ class Held:
     stream: Stream
     request: Request
     endpoint: str
-    name: str
+    name: str | Meant
     none: Rejected
     timer: asyncio.TimerHandle
     since: float
@@ -51,12 +55,14 @@ class HeldRequests:
         clock: Callable[[], float],
         later: Later,
         first: Callable[[str], None],
+        judge_again: JudgeAgain | None = None,
     ) -> None:
         self.waiting = waiting
         self._placement, self._answers, self._metrics = placement, answers, metrics
         self._clock, self._later, self._first = clock, later, first
+        self._judge_again = judge_again
 
-    def hold(self, stream: Stream, request: Request, name: str, none: Rejected) -> bool:
+    def hold(self, stream: Stream, request: Request, name: str | Meant, none: Rejected) -> bool:
         """Let the request wait if a replica will come or have room; `none` is the answer if none does in time. Returns
         whether it waits, or was answered because the queue has no room."""
         endpoint = none.awaited
@@ -124,7 +130,10 @@ class HeldRequests:
 
     def _place(self, held: Held) -> Picked | Rejected:
         request = held.request
-        return self._placement.place(held.name, self._clock(), request.caller, request.print_, request.prompt)
+        refusal = self._judge_again(request.head, held.name) if self._judge_again else None
+        return refusal or self._placement.place(
+            held.name, self._clock(), request.caller, request.print_, request.prompt
+        )
 
     def _expire(self, held: Held) -> None:
         """The request's time is over. If its endpoint was deleted and exists again, it waits on."""
@@ -147,7 +156,7 @@ class HeldRequests:
         """The endpoint was deleted: its waiting requests get 404, unless it is back within GRACE_SECONDS."""
         for held in self.waiting.items(endpoint):
             if held.none.status != 404:
-                self._wait_on(held, replace(unknown_model(held.name), awaited=endpoint), GRACE_SECONDS)
+                self._wait_on(held, replace(unknown_model(str(held.name)), awaited=endpoint), GRACE_SECONDS)
 
     def _full(self, endpoint: str) -> Rejected:
         return queue_full(endpoint, self.waiting.count(endpoint), self.waiting.seconds(endpoint))

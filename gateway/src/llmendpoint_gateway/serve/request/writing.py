@@ -13,6 +13,8 @@ from envoy.service.ext_proc.v3 import external_processor_pb2 as pb
 from llmendpoint_gateway.core.envoy.resources import (
     CLUSTER_HEADER,
     DESTINATION_HEADER,
+    KEY_FIELD,
+    LOGGED_METADATA,
     TAG_HEADER,
     TRIAL_HEADER,
 )
@@ -62,6 +64,13 @@ def tagged(reply: bytes, tag: Tag, with_body: bool, more: dict[str, str] | None 
     return b"".join((reply, before, tag.encode().encode(), after, rest))
 
 
+@lru_cache(maxsize=4096)
+def of_key(key: str) -> bytes:
+    """What makes Envoy's log name the LLMKey. Goes with any answer: messages that are written one after another are one message."""
+    fields = {KEY_FIELD: key}
+    return _bytes(pb.ProcessingResponse(dynamic_metadata={LOGGED_METADATA: fields}))
+
+
 def wait(seconds: float) -> bytes:
     """The answer takes longer than a decision may: Envoy must wait `seconds` for it."""
     return _bytes(pb.ProcessingResponse(override_message_timeout=timedelta(seconds=seconds)))
@@ -70,13 +79,16 @@ def wait(seconds: float) -> bytes:
 def refuse(rejected: Rejected) -> bytes:
     """The answer of an open breaker or a full queue goes to many requests, so it is cached. One that repeats a client's
     words is not."""
-    return _kept_refusal(rejected) if rejected.status >= 429 else _refusal(rejected)
+    fixed = rejected.status >= 429 or rejected.status in (401, 403)
+    return _kept_refusal(rejected) if fixed else _refusal(rejected)
 
 
 def _refusal(rejected: Rejected) -> bytes:
     more = {} if rejected.retry_after is None else {"retry-after": str(rejected.retry_after)}
     if rejected.final:
         more["x-should-retry"] = "false"  # OpenAI's SDKs obey it
+    if rejected.status == 401:
+        more["www-authenticate"] = "Bearer"
     if rejected.allow is not None:
         more["allow"] = rejected.allow
     return answer(rejected.status, orjson.dumps(error_body(rejected)), more)

@@ -36,6 +36,7 @@ SLOW_SECONDS_MAX, SLOW_SECONDS_MIN = 0.25, 0.05
 """Processor time that the slow masks of one answer may take together: the first, shared by a request's answers, but not less than the
 second. A grammar of 30 characters may take 0.1 s for each token."""
 TOO_SLOW = "It takes too long to compute which tokens the grammar of this request allows. Make it simpler: less that is optional or ambiguous."
+NO_TOKEN = "No token of this model can go on with the grammar of this request."
 WATCHED_STEPS = 16
 """After a slow step. In these each row's mask is computed alone, so that its time is known."""
 
@@ -78,10 +79,11 @@ NONE: Mapping[Sequence, Mask] = {}
 
 
 class Masks:
-    """`make_tokenizer`: called once, when the first grammar comes."""
+    """`make_tokenizer`: called once, when the first grammar comes. `vocab_size`: of the logits."""
 
-    def __init__(self, make_tokenizer: Callable[[], LLTokenizer], threads: int) -> None:
+    def __init__(self, make_tokenizer: Callable[[], LLTokenizer], threads: int, vocab_size: int) -> None:
         self._make_tokenizer = make_tokenizer
+        self._vocab_size = vocab_size
         self._tokenizer: LLTokenizer | None = None
         self._executor = LLExecutor(min(threads, THREADS_MAX))
         self._thread = ThreadPoolExecutor(1, "masks")
@@ -132,6 +134,7 @@ class Masks:
         assert self._tokenizer is not None, "a matcher was made"
         bits = np.full((lines, -(-self._tokenizer.vocab_size // BITS)), -1, dtype=np.int32)
         self._compute(work, bits)
+        self._narrow(bits)
         return found | {one.sequence: self._mask(one, bits) for one in work}
 
     def _compute(self, work: list[Work], bits: Bits) -> None:
@@ -164,10 +167,20 @@ class Masks:
             )
         one.matching.took(clock() - began)
 
+    def _narrow(self, bits: Bits) -> None:
+        """A tokenizer may have more tokens than the model has logits; the model says none of these."""
+        words, rest = divmod(self._vocab_size, BITS)
+        if self._tokenizer is not None and self._tokenizer.vocab_size > self._vocab_size:
+            bits[:, words + (rest > 0) :] = 0
+            if rest:
+                bits[:, words] &= np.int32((1 << rest) - 1)
+
     def _mask(self, one: Work, bits: Bits) -> Mask:
         matcher = one.matching.matcher
         if matcher.is_error():
             return Mask(bits[:0], fault=_fault(matcher))
+        if not bits[one.line].any():
+            return Mask(bits[:0], fault=NO_TOKEN)
         most = max(SLOW_SECONDS_MAX / one.sequence.request.n, SLOW_SECONDS_MIN)
         if one.matching.slow > most:
             return Mask(bits[:0], fault=TOO_SLOW)
@@ -210,4 +223,7 @@ class Masks:
 
 
 def _fault(matcher: LLMatcher) -> str:
-    return f"The grammar of this request became too complex or cannot go on: {guidance.short(matcher.get_error())}"
+    why = guidance.short(matcher.get_error())
+    if why.startswith(guidance.DEAD_END):
+        return "The grammar of this request cannot go on: no text that it allows follows what was answered. Remove its dead end."
+    return f"The grammar of this request became too complex or cannot go on: {why}"

@@ -59,7 +59,8 @@ def _tried(device: torch.device, dtype: torch.dtype) -> Operators:
         raise TypeError(f"the kernels do not compute in {str(dtype).removeprefix('torch.')}")
     from llmendpoint_server.engine.triton.operators import TritonOperators  # Triton may be missing
 
-    operators = TritonOperators(device, dtype)
+    ahead = device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    operators = TritonOperators(device, dtype, ahead=ahead)
     with ExitStack() as stack:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))

@@ -173,7 +173,8 @@ def decode(
     rows, heads, _ = query.shape
     kv_heads, group = layer.kv_heads, heads // layer.kv_heads
     value_dim, window = padded(layer.value_dim), rules.sliding_window
-    assert query.stride(2) == 1 and out.is_contiguous()
+    assert query.stride(2) == 1
+    assert out.is_contiguous()
     # A sink is no Python number: a tensor of any kind stands for it where there is none.
     sinks = lengths if rules.sinks is None else rules.sinks
     scale = rules.scale if rules.softcap is not None else rules.scale * math.log2(math.e)

@@ -17,8 +17,9 @@ from llmendpoint_server.engine.operators import Gate, Heads, Operators, Scale, T
 from llmendpoint_server.engine.triton import kernels
 from llmendpoint_server.engine.triton.few import few
 
-FEW_ROWS = 8
-"""A linear layer of up to so many rows is a kernel of ours, of more rows torch's."""
+FEW_ROWS = 4
+"""A linear layer of up to so many rows is a kernel of ours, of more rows torch's: 29 us a layer of Qwen3-0.6B at 4 rows on an H200 where
+torch's take 40, and 51 at 8 rows where torch's take 37."""
 _GATE_BLOCK = 512
 _HEADS_BLOCK = 4
 _MOST_INPUTS = 8192

@@ -176,7 +176,8 @@ def prefill(
     sinks = lengths if rules.sinks is None else rules.sinks
     rows = len(lengths)
     scale = rules.scale if rules.softcap is not None else rules.scale * math.log2(math.e)
-    assert query.stride(2) == 1 and out.is_contiguous()
+    assert query.stride(2) == 1
+    assert out.is_contiguous()
     wide = padded(max(layer.key_dim, layer.value_dim)) > 128 or query.dtype is torch.float32
     _prefill[tokens // block_queries + rows, kv_heads](
         query, query.stride(0), query.stride(1), layer.keys, layer.values,

@@ -28,7 +28,8 @@ def _store(
 def store(key: torch.Tensor, value: torch.Tensor, layer: LayerCache, slots: torch.Tensor) -> None:
     """`key`, `value` `[T, kv_heads, dim]`, of any strides but the last. `slots` `[T]`: page * page_size + place in the page."""
     tokens, heads, _ = key.shape
-    assert key.stride(2) == 1 and value.stride(2) == 1
+    assert key.stride(2) == 1
+    assert value.stride(2) == 1
     _store[tokens, heads](
         key, value, key.stride(0), key.stride(1), value.stride(0), value.stride(1), layer.keys, layer.values, slots,
         layer.key_dim, layer.value_dim,
