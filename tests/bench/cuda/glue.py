@@ -1,7 +1,7 @@
 """How long each operator of engine/triton takes on CUDA, beside torch's operators for the same, in the shapes of Qwen3-0.6B: microseconds
 of one launch inside of a CUDA graph.
 
-    PYTHONPATH=server/src python -m tests.bench.cuda_glue
+    PYTHONPATH=server/src python -m tests.bench.cuda.glue
 """
 
 from __future__ import annotations
