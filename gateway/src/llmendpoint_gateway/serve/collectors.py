@@ -12,6 +12,7 @@ from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
 from llmendpoint_gateway.serve.metrics import OF_ENDPOINT, OF_REVISION, PREFIX, Refusals
 from llmendpoint_gateway.serve.placement.control import Control
+from llmendpoint_gateway.serve.registry_page import LINES
 
 
 class StateCollector(Collector):
@@ -161,11 +162,13 @@ class StateCollector(Collector):
             ("in_flight", "Requests in flight at a replica", self._placement.in_flight),
             ("sockets", "Open WebSockets of a replica", self._placement.sockets),
         ):
-            gauge = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=(*OF_REVISION, "address"))
-            for cluster, counts in taken.counts.items():
-                for address, count in counts.items():
+            # A list, because they change while the page is written.
+            rows = [(cluster, *one) for cluster, counts in taken.counts.items() for one in counts.items()]
+            for start in range(0, max(1, len(rows)), LINES):
+                gauge = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=(*OF_REVISION, "address"))
+                for cluster, address, count in rows[start : start + LINES]:
                     gauge.add_metric([*cluster.split("/"), address], count)
-            yield gauge
+                yield gauge
 
 
 class KeyCollector(Collector):
