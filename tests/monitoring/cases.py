@@ -121,8 +121,8 @@ CASES = (
         {f"llmendpoint_gateway_synced{{{POD}}}": "1x20", f"llmendpoint_gateway_envoy_connected{{{POD}}}": "1x20"}, "6m",
     ),
     Case(
-        "LLMGatewayNotReady", "Envoy refuses the first configuration",
-        {f"llmendpoint_gateway_synced{{{POD}}}": "1x20", f"llmendpoint_gateway_envoy_connected{{{POD}}}": "1x20", f"llmendpoint_gateway_acknowledged_generation{{{POD}}}": "0x20"},
+        "LLMGatewayNotReady", "Envoy refuses its listener",
+        {f"llmendpoint_gateway_synced{{{POD}}}": "1x20", f"llmendpoint_gateway_envoy_connected{{{POD}}}": "1x20", f"llmendpoint_gateway_started{{{POD}}}": "0x20"},
         "6m", (POD,),
     ),
     Case(

@@ -71,16 +71,19 @@ async def test_trap_4_a_restarted_picker_says_nothing_until_it_knows_the_state()
 
 
 class PlayedEnvoy:
-    """Acknowledges everything, and asks for the endpoints of each cluster that it is told of."""
+    """Acknowledges everything but `refused` endpoints, and asks for those of each cluster that it is told of."""
 
-    def __init__(self) -> None:
+    def __init__(self, refused: str = "") -> None:
+        self._refused = refused
         self._requests: asyncio.Queue[DeltaDiscoveryRequest] = asyncio.Queue()
         self._requests.put_nowait(DeltaDiscoveryRequest(type_url=CLUSTER))
 
     async def write(self, response: DeltaDiscoveryResponse) -> None:
-        self._requests.put_nowait(
-            DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
-        )
+        answer = DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
+        names = [resource.name for resource in response.resources]
+        if response.type_url == ENDPOINTS and self._refused in names:
+            answer.error_detail.message = "bad address"
+        self._requests.put_nowait(answer)
         if response.type_url == CLUSTER:
             new = [resource.name for resource in response.resources]
             self._requests.put_nowait(DeltaDiscoveryRequest(type_url=ENDPOINTS, resource_names_subscribe=new))
@@ -91,6 +94,38 @@ class PlayedEnvoy:
                 yield await self._requests.get()
 
         await ads.DeltaAggregatedResources(requests(), self)
+
+
+async def test_one_refused_resource_keeps_no_other_endpoint_from_its_requests_even_after_envoy_connects_again() -> (
+    None
+):
+    ads = Ads()
+    parts = parts_of(ads)
+    following = asyncio.create_task(parts.control.run())
+    first = asyncio.create_task(PlayedEnvoy(refused="a/bad/r1").serve(ads))
+    bad = replace(CHAT_ENDPOINT, name="bad", served_names=("bad",))
+    replicas = REPLICAS.replicas
+    parts.control.relisted(Kind.ENDPOINT, {"a/chat": CHAT_ENDPOINT, "a/bad": bad})
+    parts.control.relisted(Kind.SLICE, {"a/s": Slice("a/chat", "r1", replicas[:1]), "a/t": Slice("a/bad", "r1", (Replica("10.0.0.9:8000", "p", True, False),))})  # fmt: skip
+
+    async def follows(*addresses: str) -> None:
+        for _ in range(200):
+            await turn()
+            route = parts.placement.route("a/chat")
+            if route and [t.addresses for t in route.targets] == [addresses] and parts.placement.started:
+                return
+        raise TimeoutError("the table does not follow")
+
+    await follows(replicas[0].address)
+    assert ads.nack == "bad address"
+    assert ads.acknowledged_generation < parts.control.generation, "it does not have everything"
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    second = asyncio.create_task(PlayedEnvoy(refused="a/bad/r1").serve(ads))
+    parts.control.applied(Kind.SLICE, "a/s", Slice("a/chat", "r1", replicas[:2]))
+    await follows(replicas[0].address, replicas[1].address)
+    for task in (second, following):
+        task.cancel()
 
 
 async def most_memory_of_an_event(endpoints: int) -> int:

@@ -39,6 +39,11 @@ class StateCollector(Collector):
                 "Number of the configuration that Envoy accepted last",
                 self._ads.acknowledged_generation,
             ),
+            (
+                "started",
+                "1 once Envoy has had a whole configuration since the picker started; before, no request is served",
+                self._ads.started,
+            ),
             ("envoy_connected", "1 while Envoy is connected to the picker", self._ads.connected),
             (
                 "synced",

@@ -39,12 +39,14 @@ class _Envoy:
 
 
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]  # generated without types
-    """Holds the snapshot, and what the latest Envoy has acknowledged of it. `nacks` counts refusals."""
+    """Holds the snapshot, and what the latest Envoy has acknowledged of it. `nacks` counts refusals. `started`: an Envoy has
+    been told everything since this picker started, and has accepted what it serves with."""
 
     def __init__(self) -> None:
         self._news: set[str] = set()
         self._answered = asyncio.Event()
         self.nacks = 0
+        self.started = False
         self.nack: str | None = None
         self.acknowledged_generation = 0
         self._snapshot = Snapshot(0)
@@ -150,8 +152,10 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         whole = stream.holds()
         if whole:
             self.acknowledged_generation = self._snapshot.generation
-        # Until the new stream has acknowledged everything, Envoy has what the stream before it acknowledged.
-        if self._latest is not stream and (whole or self._latest is None):
+        decided = whole or stream.decided()
+        self.started = self.started or decided
+        # Until Envoy has decided about everything on the new stream, it has what it acknowledged on the one before.
+        if self._latest is not stream and (decided or self._latest is None):
             self._news.update(self._latest.acknowledged(ENDPOINTS) if self._latest else ())
             self._news.update(stream.acknowledged(ENDPOINTS))
             self._latest = stream
