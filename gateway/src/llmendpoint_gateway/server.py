@@ -36,6 +36,9 @@ GRPC_OPTIONS = [
     # Envoy pings every 5 s. By default gRPC answers that with GOAWAY "too_many_pings".
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ("grpc.http2.max_ping_strikes", 0),
+    # Envoy is pinged, too: one that hangs keeps its connection, and what it does not read would be kept for it.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
 ]
 log = structlog.get_logger()
 

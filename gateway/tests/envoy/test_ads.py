@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
+import signal
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +14,12 @@ import pytest
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DeltaDiscoveryResponse
 
 from gateway.tests.asking import CHAT
-from gateway.tests.bounds import wait_for
+from gateway.tests.bounds import PATIENCE, wait_for
 from gateway.tests.harness import Gateway
 from gateway.tests.one_endpoint import ADDRESSES, REPLICAS, parts_of, turn
 from gateway.tests.one_endpoint import CHAT as CHAT_ENDPOINT
 from gateway.tests.picker_in_process import EnvoyAlone, envoy_alone, picker, settled
+from llmendpoint_gateway import server as server_module
 from llmendpoint_gateway.core.endpoint.objects import Replica, Slice
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy import resources
@@ -268,3 +271,27 @@ async def test_trap_4_another_version_of_the_picker_changes_the_clusters_that_en
         async with picker(envoy) as parts:
             await list_all(parts)
             assert await configured(envoy) == (["3s"], sorted(ADDRESSES))
+
+
+async def test_an_envoy_that_hangs_counts_as_gone_and_nothing_is_kept_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def until(condition: Callable[[], bool]) -> None:
+        for _ in range(int(PATIENCE / 0.05)):
+            if condition():
+                return
+            await asyncio.sleep(0.05)
+        raise TimeoutError
+
+    options, soon = dict(server_module.GRPC_OPTIONS), ("grpc.keepalive_time_ms", "grpc.http2.ping_timeout_ms")
+    assert all(options[name] <= 20_000 for name in soon)
+    monkeypatch.setattr(server_module, "GRPC_OPTIONS", [*(options | dict.fromkeys(soon, 1000)).items()])
+    async with envoy_alone() as envoy, picker(envoy) as parts:
+        await list_all(parts)
+        os.kill(envoy.envoy.pid, signal.SIGSTOP)
+        try:
+            await until(lambda: not parts.ads.connected)
+            assert not parts.ads._streams
+        finally:
+            os.kill(envoy.envoy.pid, signal.SIGCONT)
+        await until(lambda: parts.ads.connected)
