@@ -74,24 +74,38 @@ async def test_trap_4_a_restarted_picker_says_nothing_until_it_knows_the_state()
 
 
 class PlayedEnvoy:
-    """Acknowledges everything but `refused` endpoints, and asks for those of each cluster that it is told of."""
+    """Acknowledges everything but `refused` endpoints, and asks for those of each cluster that it is told of. When it
+    connects again it says what it `held`."""
 
     def __init__(self, refused: str = "") -> None:
-        self._refused = refused
+        self.refused = refused
+        self.held: dict[str, dict[str, str]] = {CLUSTER: {}, ENDPOINTS: {}}
         self._requests: asyncio.Queue[DeltaDiscoveryRequest] = asyncio.Queue()
-        self._requests.put_nowait(DeltaDiscoveryRequest(type_url=CLUSTER))
 
     async def write(self, response: DeltaDiscoveryResponse) -> None:
         answer = DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
-        names = [resource.name for resource in response.resources]
-        if response.type_url == ENDPOINTS and self._refused in names:
+        versions = {resource.name: resource.version for resource in response.resources}
+        if response.type_url == ENDPOINTS and self.refused in versions:
             answer.error_detail.message = "bad address"
+        else:
+            self.held[response.type_url] |= versions
         self._requests.put_nowait(answer)
         if response.type_url == CLUSTER:
-            new = [resource.name for resource in response.resources]
-            self._requests.put_nowait(DeltaDiscoveryRequest(type_url=ENDPOINTS, resource_names_subscribe=new))
+            self._requests.put_nowait(
+                DeltaDiscoveryRequest(type_url=ENDPOINTS, resource_names_subscribe=versions)
+            )
 
     async def serve(self, ads: Ads) -> None:
+        self._requests = asyncio.Queue()
+        for kind, versions in self.held.items():
+            names = self.held[CLUSTER] if kind == ENDPOINTS else ()
+            if names or kind == CLUSTER:
+                self._requests.put_nowait(
+                    DeltaDiscoveryRequest(
+                        type_url=kind, resource_names_subscribe=names, initial_resource_versions=versions
+                    )
+                )
+
         async def requests() -> AsyncIterator[DeltaDiscoveryRequest]:
             while True:
                 yield await self._requests.get()
@@ -99,34 +113,62 @@ class PlayedEnvoy:
         await ads.DeltaAggregatedResources(requests(), self)
 
 
-async def test_one_refused_resource_keeps_no_other_endpoint_from_its_requests_even_after_envoy_connects_again() -> (
-    None
-):
-    ads = Ads()
+async def follows(parts: Parts, key: str, *addresses: str) -> None:
+    """The endpoint's requests go to these."""
+    for _ in range(200):
+        await turn()
+        route = parts.placement.route(key)
+        if route and [t.addresses for t in route.targets] == [addresses] and parts.placement.started:
+            return
+    raise TimeoutError(f"{key} does not go to {addresses}")
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the same Envoy", "a new Envoy"])
+async def test_one_refused_resource_holds_up_no_other_endpoint_and_no_later_stream(anew: bool) -> None:
+    ads, envoy = Ads(), PlayedEnvoy(refused="a/bad/r1")
     parts = parts_of(ads)
     following = asyncio.create_task(parts.control.run())
-    first = asyncio.create_task(PlayedEnvoy(refused="a/bad/r1").serve(ads))
+    first = asyncio.create_task(envoy.serve(ads))
     bad = replace(CHAT_ENDPOINT, name="bad", served_names=("bad",))
-    replicas = REPLICAS.replicas
+    replicas, other = REPLICAS.replicas, Replica("10.0.0.9:8000", "p", True, False)
     parts.control.relisted(Kind.ENDPOINT, {"a/chat": CHAT_ENDPOINT, "a/bad": bad})
-    parts.control.relisted(Kind.SLICE, {"a/s": Slice("a/chat", "r1", replicas[:1]), "a/t": Slice("a/bad", "r1", (Replica("10.0.0.9:8000", "p", True, False),))})  # fmt: skip
-
-    async def follows(*addresses: str) -> None:
-        for _ in range(200):
-            await turn()
-            route = parts.placement.route("a/chat")
-            if route and [t.addresses for t in route.targets] == [addresses] and parts.placement.started:
-                return
-        raise TimeoutError("the table does not follow")
-
-    await follows(replicas[0].address)
+    parts.control.relisted(
+        Kind.SLICE,
+        {"a/s": Slice("a/chat", "r1", replicas[:1]), "a/t": Slice("a/bad", "r1", (other,))},
+    )
+    await follows(parts, "a/chat", replicas[0].address)
     assert ads.nack == "bad address"
     assert ads.acknowledged_generation < parts.control.generation, "it does not have everything"
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
-    second = asyncio.create_task(PlayedEnvoy(refused="a/bad/r1").serve(ads))
+    again = PlayedEnvoy(refused="a/bad/r1") if anew else envoy
+    second = asyncio.create_task(again.serve(ads))
     parts.control.applied(Kind.SLICE, "a/s", Slice("a/chat", "r1", replicas[:2]))
-    await follows(replicas[0].address, replicas[1].address)
+    await follows(parts, "a/chat", replicas[0].address, replicas[1].address)
+    for task in (second, following):
+        task.cancel()
+
+
+async def test_what_envoy_kept_instead_of_what_it_refused_serves_after_it_connects_again() -> None:
+    ads, envoy = Ads(), PlayedEnvoy()
+    parts = parts_of(ads)
+    following = asyncio.create_task(parts.control.run())
+    first = asyncio.create_task(envoy.serve(ads))
+    replicas = REPLICAS.replicas
+    parts.control.relisted(Kind.ENDPOINT, {"a/chat": CHAT_ENDPOINT})
+    parts.control.relisted(Kind.SLICE, {"a/s": Slice("a/chat", "r1", replicas[:1])})
+    await follows(parts, "a/chat", replicas[0].address)
+    envoy.refused = "a/chat/r1"
+    parts.control.applied(Kind.SLICE, "a/s", Slice("a/chat", "r1", replicas[:2]))
+    for _ in range(20):
+        await turn()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    second = asyncio.create_task(envoy.serve(ads))
+    for _ in range(20):
+        await turn()
+    assert ads.nack == "bad address"
+    await follows(parts, "a/chat", replicas[0].address)
     for task in (second, following):
         task.cancel()
 

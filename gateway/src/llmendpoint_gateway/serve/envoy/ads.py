@@ -139,13 +139,15 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         self._answered.set()
 
     def _held(self, message: DeltaDiscoveryRequest) -> dict[str, Hashable]:
-        """What Envoy has from an earlier stream: the hosts if they are still the same, otherwise the text of the version."""
+        """What Envoy has from an earlier stream: the hosts, or the text of the version if an earlier picker sent it."""
         if message.type_url != ENDPOINTS:
             return dict(message.initial_resource_versions)
+        acknowledged: Any = self._latest.acknowledged(ENDPOINTS) if self._latest else {}
         held: dict[str, Hashable] = {}
         for name, text in message.initial_resource_versions.items():
-            hosts = self._snapshot.clusters.get(name)
-            held[name] = hosts if hosts is not None and hosts_version(hosts) == text else text
+            known = (self._snapshot.clusters.get(name), acknowledged.get(name))
+            found = (hosts for hosts in known if isinstance(hosts, tuple) and hosts_version(hosts) == text)
+            held[name] = next(found, text)
         return held
 
     def _note_acknowledged(self, stream: Subscription) -> None:
