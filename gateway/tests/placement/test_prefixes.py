@@ -227,6 +227,21 @@ def test_what_endpoints_knew_that_are_gone_is_forgotten_first(small: int) -> Non
     assert not any(known.knows(1, f"{n} " * 200) for n in range(1, small, 2))
 
 
+def test_endpoints_that_come_and_go_leave_nothing_behind() -> None:
+    known = Several(2)
+    for n in range(100):
+        known.lay(1, f"{n} " * 200)
+        known.be(1)
+        for prompt in range(module.SHARDS):
+            known.lay(0, f"{prompt} " * 200)
+        known.be(2)
+    assert not known.prefixes._gone
+    known.be(1)
+    for prompt in range(module.SHARDS):
+        known.lay(0, f"{prompt} " * 200)
+    assert len(known.prefixes) <= 8 * module.SHARDS, "those of one endpoint"
+
+
 class Machine(RuleBasedStateMachine):
     """Pods come, go and are replaced while prompts are laid; the tables are so small that they overflow all the time."""
 

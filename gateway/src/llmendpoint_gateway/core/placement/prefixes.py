@@ -117,7 +117,9 @@ class Prefixes:
 
     def __init__(self) -> None:
         self._clusters: dict[str, _Cluster] = {}
-        self._gone: deque[_Shard] = deque()  # of clusters that are gone, to be freed one by one
+        self._gone: deque[_Shard] = (
+            deque()
+        )  # of clusters that are gone; each prompt frees one, which takes up to a millisecond
         self._seeds = self._links = 0
 
     def __len__(self) -> int:
@@ -202,16 +204,15 @@ class Prefixes:
         if prompt.session and bit:
             known.put_session(_of_session(prompt, known, adapter), bit)
         self._links += known.size - before
+        if self._gone:
+            gone = self._gone.popleft()
+            self._links -= len(gone.new) + len(gone.old)
         while self._links > MOST:
             self._forget()
         return Laid(BLOCKS[own - 1] if own else 0, own < most)
 
     def _forget(self) -> None:
-        """Those of a cluster that is gone, else of the largest ones."""
-        if self._gone:
-            shard = self._gone.popleft()
-            self._links -= len(shard.new) + len(shard.old)
-            return
+        """Links of the largest clusters."""
         left = AT_ONCE
         largest = nlargest(TABLES, self._clusters.values(), key=lambda known: known.size)
         least = largest[0].size // 2
