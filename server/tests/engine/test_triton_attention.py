@@ -156,3 +156,11 @@ def test_without_triton_another_backend_serves(monkeypatch: pytest.MonkeyPatch) 
     made = choose(Needs(CUDA, torch.bfloat16, (layer(),), (PLAIN,)), None)
     assert isinstance(made, partial)
     assert made.func is Varlen
+
+
+def test_on_cuda_they_serve_first_also_with_sinks_and_soft_caps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "fails", lambda *_: None)
+    rules = Rules(0.2, 20, 5.0, torch.zeros(4))
+    made = choose(Needs(CUDA, torch.bfloat16, (layer(), layer()), (PLAIN, rules)), None)
+    assert isinstance(made, partial)
+    assert made.func is Triton
