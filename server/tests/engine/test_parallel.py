@@ -386,7 +386,7 @@ def test_all_ranks_have_room_for_the_largest_steps_from_the_start(monkeypatch: p
     leader = ranks.Ranks(group, [there])
     leader.reserve(leader.leading(make)(9), 3, 40, 100)
     there.line.stream.close()
-    monkeypatch.setattr(worker.gc, "freeze", lambda: None)
+    monkeypatch.setattr("gc.freeze", lambda: None)
     prepared = Prepared(None, PagedCache(1, 16), make, None, {})  # type: ignore[arg-type]  # no step is computed
     with pytest.raises(EOFError):
         worker._compute(there.theirs, prepared, group)
