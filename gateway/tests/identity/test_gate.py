@@ -23,6 +23,7 @@ from llmendpoint_gateway.core.identity.authentication import Authentication
 from llmendpoint_gateway.core.identity.credentials import HEADERS
 from llmendpoint_gateway.core.identity.key_objects import parse_key
 from llmendpoint_gateway.core.identity.priority import Priority
+from llmendpoint_gateway.core.request.refusals import Rejected
 from llmendpoint_gateway.core.request.request import read_tag
 from llmendpoint_gateway.serve.parts import Parts, make_parts
 from llmendpoint_gateway.serve.request.reading import read_head
@@ -129,6 +130,21 @@ def message(*more: tuple[str, bytes], large: bool = False) -> bytes:
     request.protocol_config.request_body_mode = ProcessingMode.NONE if large else ProcessingMode.BUFFERED
     data: bytes = request.SerializeToString()
     return data
+
+
+async def test_no_key_lets_anybody_in_until_all_are_read_because_a_copy_may_come_before_its_original() -> (
+    None
+):
+    parts = make_parts(Holding(), lambda: 0.0, lambda *_: TIMER, 50, authentication=Authentication.REQUIRED)  # type: ignore[arg-type, return-value]
+    assert parts.gate is not None
+    parts.gate.keys.put(parse_key(llm_key(ONE, "copy", "another", "2026-05-01T00:00:00Z")))
+    request = message(("authorization", f"Bearer {ONE}".encode()))
+    before = read_head(request, gate=parts.gate)
+    assert isinstance(before.who, Rejected)
+    assert (before.who.code, before.key) == ("keys_unread", "")
+    parts.gate.keys.put(parse_key(llm_key(ONE, "one", "a")))
+    await parts.gate.keys.listed({"another/copy", "a/one"})
+    assert read_head(request, gate=parts.gate).key == "a/one"
 
 
 TEXTS = st.one_of(

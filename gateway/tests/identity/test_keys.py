@@ -1,5 +1,6 @@
 """docs/concepts/identity.md: what counts as a key, which LLMKey it is of, and that a wrong one tells nothing."""
 
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -11,7 +12,7 @@ from llmendpoint_gateway.core.identity.authentication import Authentication, ide
 from llmendpoint_gateway.core.identity.credentials import HEADERS, LONGEST, Malformed, find_key, proof_of
 from llmendpoint_gateway.core.identity.grants import ANONYMOUS, Identity
 from llmendpoint_gateway.core.identity.key_objects import Key, parse_key
-from llmendpoint_gateway.core.identity.keys import MOST_CANDIDATES, Denied, Keys, Reason
+from llmendpoint_gateway.core.identity.keys import MOST_RIVALS, Denied, Keys, Reason
 from llmendpoint_gateway.core.identity.priority import Priority
 from llmendpoint_gateway.errors import MalformedObject
 
@@ -71,7 +72,7 @@ def test_the_log_learns_which_llmkey_was_over() -> None:
 
 def test_a_copy_of_an_llmkey_does_not_take_its_callers_over_in_whatever_order_they_come() -> None:
     own = llm_key(TEXT)
-    copies = [llm_key(TEXT, f"copy{n}", "evil", "2026-05-01T00:00:00Z") for n in range(2 * MOST_CANDIDATES)]
+    copies = [llm_key(TEXT, f"copy{n}", "evil", "2026-05-01T00:00:00Z") for n in range(2 * MOST_RIVALS)]
     assert judged(keys(own, *copies)) == judged(keys(*copies, own)) == "team/ci"
     revoked = llm_key(TEXT, disabled=True)
     assert judged(keys(*copies, revoked)) is Reason.DISABLED
@@ -79,6 +80,35 @@ def test_a_copy_of_an_llmkey_does_not_take_its_callers_over_in_whatever_order_th
 
 def test_of_two_made_in_the_same_second_the_first_by_name_is_the_one() -> None:
     assert judged(keys(llm_key(TEXT, "b"), llm_key(TEXT, "a"))) == "team/a"
+
+
+@pytest.mark.parametrize("copies", [1, 3 * MOST_RIVALS])
+def test_a_copy_in_another_namespace_from_the_very_second_of_the_original_leaves_the_key_to_nobody(
+    copies: int,
+) -> None:
+    """Whoever watches LLMKeys can be that fast, and could have a name that comes first."""
+    table = keys(llm_key(TEXT), *(llm_key(TEXT, f"copy{n}", "evil") for n in range(copies)))
+    assert judged(table) is Reason.CONTESTED
+    for n in range(copies):
+        table.drop(f"evil/copy{n}")
+    assert judged(table) == "team/ci"
+
+
+def test_older_llmkeys_with_the_same_id_and_other_hashes_do_not_hide_a_key() -> None:
+    """An id can be known before its LLMKey is made: it lies in Git."""
+    earlier = "2025-01-01T00:00:00Z"
+    squatters = [llm_key(key_text(TEXT[4:20]), f"k{n}", "evil", earlier) for n in range(20)]
+    assert judged(keys(*squatters, llm_key(TEXT))) == "team/ci"
+
+
+def test_many_copies_of_an_llmkey_make_no_change_slow() -> None:
+    """Reading them is a matter of milliseconds on the loop that decides on requests."""
+    table = keys(*(llm_key(TEXT, f"copy{n:04}", "evil") for n in range(2000)))
+    changes = [parse_key(llm_key(TEXT, f"copy{n:04}", "evil", disabled=True)) for n in range(50)]
+    start = time.process_time()
+    for change in changes:
+        table.put(change)
+    assert (time.process_time() - start) / len(changes) < 200e-6
 
 
 def test_there_is_room_for_so_many_keys_and_the_place_of_a_dropped_one_is_free_again() -> None:

@@ -1,10 +1,10 @@
 """All LLMKeys, and the judgement of a key's text. One LLMKey changes at a time, at a cost that does not grow with their number.
 
-The caller learns that its key is not valid, and never why. Texts are compared by their hash, in constant time. Times are seconds
-since 1970.
+The caller learns that its key is not valid, and never why. An LLMKey is found by the hash of the text. How long that takes tells
+nothing: a hash is not secret, and nobody can choose a text by its hash. Times are seconds since 1970.
 """
 
-import hmac
+from bisect import bisect_left, insort
 from enum import Enum
 from typing import NamedTuple
 
@@ -14,8 +14,8 @@ from llmendpoint_gateway.core.identity.grants import Identity, by_namespace
 from llmendpoint_gateway.core.identity.key_objects import Key
 
 MOST_KEYS = 100_000
-MOST_CANDIDATES = 8
-"""LLMKeys with one id. The oldest ones count: who copies an id later cannot push its owner out."""
+MOST_RIVALS = 8
+"""LLMKeys of one hash that are looked at, the oldest ones."""
 
 
 class Reason(Enum):
@@ -26,6 +26,8 @@ class Reason(Enum):
     UNKNOWN = "unknown"
     EXPIRED = "expired"
     DISABLED = "disabled"
+    CONTESTED = "contested"
+    """Namespaces have LLMKeys with this hash that were made in the same second: nobody can tell which one is the copy."""
 
 
 class Denied(NamedTuple):
@@ -46,7 +48,7 @@ class Keys:
     def __init__(self, most: int = MOST_KEYS) -> None:
         self._most = most
         self._known: dict[str, _Known] = {}
-        self._by_id: dict[str, tuple[_Known, ...]] = {}  # the oldest first
+        self._by_proof: dict[Proof, list[_Known]] = {}  # the oldest first
         self._left_out: set[str] = set()
 
     def __len__(self) -> int:
@@ -74,8 +76,8 @@ class Keys:
             return False
         known = _Known(key, _identity(key))
         self._known[name] = known
-        same = (*self._by_id.get(key.id, ()), known)
-        self._by_id[key.id] = tuple(sorted(same, key=lambda one: (one.key.created, one.key.key)))
+        for proof in _proofs(key):
+            insort(self._by_proof.setdefault(proof, []), known, key=_age)
         return True
 
     def drop(self, name: str) -> None:
@@ -84,28 +86,42 @@ class Keys:
         known = self._known.pop(name, None)
         if known is None:
             return
-        rest = tuple(one for one in self._by_id[known.key.id] if one is not known)
-        if rest:
-            self._by_id[known.key.id] = rest
-        else:
-            del self._by_id[known.key.id]
+        for proof in _proofs(known.key):
+            same = self._by_proof[proof]
+            del same[bisect_left(same, _age(known), key=_age)]
+            if not same:
+                del self._by_proof[proof]
 
     def judge(self, proof: Proof, now: float) -> Identity | Denied:
         """Of several LLMKeys with this hash the oldest decides, also if it lets nobody in: a copy that another namespace has made of it must
         not take its callers over."""
-        found: tuple[_Known, float] | None = None
-        for known in self._by_id.get(proof.id, ())[:MOST_CANDIDATES]:
-            for one in known.key.hashes:
-                if hmac.compare_digest(one.digest, proof.digest) and found is None:
-                    found = known, one.expires
-        if found is None:
+        same = self._by_proof.get(proof)
+        if same is None:
             return Denied(Reason.UNKNOWN)
-        known, expires = found
+        known = same[0]
+        if len(same) > 1 and _contested(same[:MOST_RIVALS]):
+            return Denied(Reason.CONTESTED)
+        expires = next(one.expires for one in known.key.hashes if one.digest == proof.digest)
         if known.key.disabled:
             return Denied(Reason.DISABLED, known.identity.key)
         if now >= min(expires, known.key.expires):
             return Denied(Reason.EXPIRED, known.identity.key)
         return known.identity
+
+
+def _age(known: _Known) -> tuple[str, str]:
+    """The order among those with one hash."""
+    return known.key.created, known.identity.key
+
+
+def _proofs(key: Key) -> set[Proof]:
+    return {Proof(key.id, one.digest) for one in key.hashes}
+
+
+def _contested(same: list[_Known]) -> bool:
+    """Whether another namespace has one that is as old as the oldest. If all that are looked at are as old, there may be others."""
+    equal = [one.key for one in same if one.key.created == same[0].key.created]
+    return len(equal) == MOST_RIVALS or any(one.namespace != equal[0].namespace for one in equal)
 
 
 def _identity(key: Key) -> Identity:
