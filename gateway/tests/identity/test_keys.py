@@ -12,7 +12,7 @@ from llmendpoint_gateway.core.identity.authentication import Authentication, ide
 from llmendpoint_gateway.core.identity.credentials import HEADERS, LONGEST, Malformed, find_key, proof_of
 from llmendpoint_gateway.core.identity.grants import ANONYMOUS, Identity
 from llmendpoint_gateway.core.identity.key_objects import Key, parse_key
-from llmendpoint_gateway.core.identity.keys import MOST_RIVALS, Denied, Keys, Reason
+from llmendpoint_gateway.core.identity.keys import MOST_CANDIDATES, Denied, Keys, Reason
 from llmendpoint_gateway.core.identity.priority import Priority
 from llmendpoint_gateway.errors import MalformedObject
 
@@ -72,7 +72,7 @@ def test_the_log_learns_which_llmkey_was_over() -> None:
 
 def test_a_copy_of_an_llmkey_does_not_take_its_callers_over_in_whatever_order_they_come() -> None:
     own = llm_key(TEXT)
-    copies = [llm_key(TEXT, f"copy{n}", "evil", "2026-05-01T00:00:00Z") for n in range(2 * MOST_RIVALS)]
+    copies = [llm_key(TEXT, f"copy{n}", "evil", "2026-05-01T00:00:00Z") for n in range(2 * MOST_CANDIDATES)]
     assert judged(keys(own, *copies)) == judged(keys(*copies, own)) == "team/ci"
     revoked = llm_key(TEXT, disabled=True)
     assert judged(keys(*copies, revoked)) is Reason.DISABLED
@@ -82,7 +82,7 @@ def test_of_two_made_in_the_same_second_the_first_by_name_is_the_one() -> None:
     assert judged(keys(llm_key(TEXT, "b"), llm_key(TEXT, "a"))) == "team/a"
 
 
-@pytest.mark.parametrize("copies", [1, 3 * MOST_RIVALS])
+@pytest.mark.parametrize("copies", [1, 3 * MOST_CANDIDATES])
 def test_a_copy_in_another_namespace_from_the_very_second_of_the_original_leaves_the_key_to_nobody(
     copies: int,
 ) -> None:
@@ -94,11 +94,17 @@ def test_a_copy_in_another_namespace_from_the_very_second_of_the_original_leaves
     assert judged(table) == "team/ci"
 
 
-def test_older_llmkeys_with_the_same_id_and_other_hashes_do_not_hide_a_key() -> None:
-    """An id can be known before its LLMKey is made: it lies in Git."""
-    earlier = "2025-01-01T00:00:00Z"
-    squatters = [llm_key(key_text(TEXT[4:20]), f"k{n}", "evil", earlier) for n in range(20)]
-    assert judged(keys(*squatters, llm_key(TEXT))) == "team/ci"
+def test_a_copy_does_not_get_the_callers_whose_key_its_owner_has_taken_back() -> None:
+    """They may still send it, and would be told of their mistake by nobody."""
+    copy = llm_key(TEXT, "copy", "evil", "2026-05-01T00:00:00Z")
+    rotated = llm_key(OTHER)  # of the same id
+    assert judged(keys(copy, rotated)) is Reason.UNKNOWN
+    assert judged(keys(copy, rotated), OTHER) == "team/ci"
+
+
+def test_an_llmkey_that_is_made_anew_under_another_name_may_have_the_same_id() -> None:
+    table = keys(llm_key(TEXT, "old"), llm_key(OTHER, "new", created="2026-05-01T00:00:00Z"))
+    assert (judged(table), judged(table, OTHER)) == ("team/old", "team/new")
 
 
 def test_many_copies_of_an_llmkey_make_no_change_slow() -> None:
@@ -113,12 +119,32 @@ def test_many_copies_of_an_llmkey_make_no_change_slow() -> None:
 
 def test_there_is_room_for_so_many_keys_and_the_place_of_a_dropped_one_is_free_again() -> None:
     table = Keys(most=2)
-    rest = [parse_key(llm_key(key_text(), f"k{n}")) for n in range(3)]
+    rest = [parse_key(llm_key(key_text(), "k", f"n{n}")) for n in range(3)]
     assert [table.put(one) for one in rest] == [True, True, False]
     assert (len(table), table.left_out) == (2, 1)
-    table.drop("team/k0")
+    table.drop("n0/k")
     assert table.put(rest[2])
     assert (len(table), table.left_out) == (2, 0)
+
+
+def test_a_namespace_takes_half_of_the_room_at_most() -> None:
+    table = Keys(most=10)
+    greedy = [table.put(parse_key(llm_key(key_text(), f"k{n}", "evil"))) for n in range(20)]
+    assert greedy == [True] * 5 + [False] * 15
+    assert all(table.put(parse_key(llm_key(key_text(), f"k{n}"))) for n in range(5))
+    table.drop("evil/k0")
+    assert table.put(parse_key(llm_key(key_text(), "k9", "evil")))
+
+
+def test_large_llmkeys_take_the_room_of_several() -> None:
+    """The largest that the CRD allows has half a megabyte: 2,000 of these would fill the picker's memory."""
+    grant = {"matchLabels": {f"{n}{'x' * 300}": "y" * 63 for n in range(16)}}
+    table = Keys(most=1000)
+    taken = [table.put(parse_key(llm_key(key_text(), f"k{n}", grants=[grant] * 64))) for n in range(10)]
+    assert taken == [True] + [False] * 9
+    table.drop("team/k0")
+    usual = [{}, {"namespace": "other", "name": "chat"}, {"matchLabels": {"tier": "gold"}}]
+    assert all(table.put(parse_key(llm_key(key_text(), f"u{n}", grants=usual))) for n in range(500))
 
 
 def test_an_unchanged_llmkey_stays_the_same_identity_and_a_changed_one_does_not() -> None:

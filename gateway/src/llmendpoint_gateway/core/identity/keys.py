@@ -1,11 +1,16 @@
 """All LLMKeys, and the judgement of a key's text. One LLMKey changes at a time, at a cost that does not grow with their number.
 
-The caller learns that its key is not valid, and never why. An LLMKey is found by the hash of the text. How long that takes tells
-nothing: a hash is not secret, and nobody can choose a text by its hash. Times are seconds since 1970.
+The caller learns that its key is not valid, and never why. Texts are compared by their hash, in constant time. Times are seconds
+since 1970.
+
+An id belongs to the namespace of the oldest LLMKey with it. What other namespaces copy of it lets nobody in.
 """
 
+import hmac
 from bisect import bisect_left, insort
+from collections import Counter
 from enum import Enum
+from itertools import chain
 from typing import NamedTuple
 
 from llmendpoint_gateway.core.identity.caller import MASK
@@ -14,8 +19,11 @@ from llmendpoint_gateway.core.identity.grants import Identity, by_namespace
 from llmendpoint_gateway.core.identity.key_objects import Key
 
 MOST_KEYS = 100_000
-MOST_RIVALS = 8
-"""LLMKeys of one hash that are looked at, the oldest ones."""
+"""Usual ones. A larger one takes the room of several, and one namespace takes half of the room at most: others have keys too."""
+ROOM, EACH = 2000, 100
+"""Bytes of grants in the room of one key, and what each text takes beside its characters."""
+MOST_CANDIDATES = 8
+"""LLMKeys with one id that are looked at, the oldest ones."""
 
 
 class Reason(Enum):
@@ -27,7 +35,7 @@ class Reason(Enum):
     EXPIRED = "expired"
     DISABLED = "disabled"
     CONTESTED = "contested"
-    """Namespaces have LLMKeys with this hash that were made in the same second: nobody can tell which one is the copy."""
+    """Namespaces have LLMKeys with this id that were made in the same second: nobody can tell which one is the copy."""
 
 
 class Denied(NamedTuple):
@@ -48,8 +56,10 @@ class Keys:
     def __init__(self, most: int = MOST_KEYS) -> None:
         self._most = most
         self._known: dict[str, _Known] = {}
-        self._by_proof: dict[Proof, list[_Known]] = {}  # the oldest first
+        self._by_id: dict[str, list[_Known]] = {}  # the oldest first
         self._left_out: set[str] = set()
+        self._taken: Counter[str] = Counter()  # room by namespace
+        self._all_taken = 0
 
     def __len__(self) -> int:
         return len(self._known)
@@ -70,14 +80,15 @@ class Keys:
         if before is not None and before.key == key:
             return True
         self.drop(name)
-        if len(self._known) >= self._most:
+        room = _room(key)
+        if self._taken[key.namespace] + room > self._most // 2 or self._all_taken + room > self._most:
             if len(self._left_out) < self._most:
                 self._left_out.add(name)
             return False
         known = _Known(key, _identity(key))
         self._known[name] = known
-        for proof in _proofs(key):
-            insort(self._by_proof.setdefault(proof, []), known, key=_age)
+        self._take(key, room)
+        insort(self._by_id.setdefault(key.id, []), known, key=_age)
         return True
 
     def drop(self, name: str) -> None:
@@ -86,22 +97,32 @@ class Keys:
         known = self._known.pop(name, None)
         if known is None:
             return
-        for proof in _proofs(known.key):
-            same = self._by_proof[proof]
-            del same[bisect_left(same, _age(known), key=_age)]
-            if not same:
-                del self._by_proof[proof]
+        self._take(known.key, -_room(known.key))
+        same = self._by_id[known.key.id]
+        del same[bisect_left(same, _age(known), key=_age)]
+        if not same:
+            del self._by_id[known.key.id]
+
+    def _take(self, key: Key, room: int) -> None:
+        self._all_taken += room
+        self._taken[key.namespace] += room
+        if not self._taken[key.namespace]:
+            del self._taken[key.namespace]
 
     def judge(self, proof: Proof, now: float) -> Identity | Denied:
-        """Of several LLMKeys with this hash the oldest decides, also if it lets nobody in: a copy that another namespace has made of it must
-        not take its callers over."""
-        same = self._by_proof.get(proof)
-        if same is None:
+        """Of several LLMKeys with this hash the oldest decides, also if it lets nobody in."""
+        candidates = self._by_id.get(proof.id, [])[:MOST_CANDIDATES]
+        found: tuple[_Known, float] | None = None
+        for known in candidates:
+            for one in known.key.hashes:
+                same = hmac.compare_digest(one.digest, proof.digest)
+                if same and found is None and known.key.namespace == candidates[0].key.namespace:
+                    found = known, one.expires
+        if found is None:
             return Denied(Reason.UNKNOWN)
-        known = same[0]
-        if len(same) > 1 and _contested(same[:MOST_RIVALS]):
+        if _contested(candidates):
             return Denied(Reason.CONTESTED)
-        expires = next(one.expires for one in known.key.hashes if one.digest == proof.digest)
+        known, expires = found
         if known.key.disabled:
             return Denied(Reason.DISABLED, known.identity.key)
         if now >= min(expires, known.key.expires):
@@ -109,19 +130,21 @@ class Keys:
         return known.identity
 
 
+def _room(key: Key) -> int:
+    """How many usual keys it is as large as."""
+    texts = (text for grant in key.grants for text in (*grant[:2], *chain.from_iterable(grant.labels)))
+    return 1 + sum(len(text) + EACH for text in texts) // ROOM
+
+
 def _age(known: _Known) -> tuple[str, str]:
-    """The order among those with one hash."""
+    """The order among those with one id."""
     return known.key.created, known.identity.key
 
 
-def _proofs(key: Key) -> set[Proof]:
-    return {Proof(key.id, one.digest) for one in key.hashes}
-
-
-def _contested(same: list[_Known]) -> bool:
+def _contested(candidates: list[_Known]) -> bool:
     """Whether another namespace has one that is as old as the oldest. If all that are looked at are as old, there may be others."""
-    equal = [one.key for one in same if one.key.created == same[0].key.created]
-    return len(equal) == MOST_RIVALS or any(one.namespace != equal[0].namespace for one in equal)
+    equal = [one.key for one in candidates if one.key.created == candidates[0].key.created]
+    return len(equal) == MOST_CANDIDATES or any(one.namespace != equal[0].namespace for one in equal)
 
 
 def _identity(key: Key) -> Identity:
