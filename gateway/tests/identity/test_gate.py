@@ -75,6 +75,23 @@ async def test_two_keys_behind_one_address_take_turns_in_a_queue() -> None:
     assert sorted(tickets).index(tickets[-1]) == 1
 
 
+async def test_at_an_endpoint_of_another_namespace_all_keys_of_a_namespace_are_one_caller() -> None:
+    """Whoever may make a key could make a thousand, and have as many turns beside the one of another tenant."""
+    parts = await parts_with_keys()
+    assert parts.gate is not None
+    shared = replace(CHAT, expects=True, access=frozenset({"b", "c"}))
+    parts.control.applied(Kind.ENDPOINT, "a/chat", shared)
+    await turn()
+    texts = {name: key_text() for name in ("b/one", "b/other", "c/one")}
+    for name, text in texts.items():
+        namespace, _, key = name.partition("/")
+        parts.gate.keys.put(parse_key(llm_key(text, key, namespace, grants=[{"namespace": "a"}])))
+    numbers = {name: await caller_number(parts, text, "10.0.0.1") for name, text in texts.items()}
+    assert numbers["b/one"] == numbers["b/other"] != numbers["c/one"]
+    own = {await caller_number(parts, text, "10.0.0.1") for text in (ONE, OTHER)}
+    assert len(own | set(numbers.values()) - {0}) == 4
+
+
 async def test_without_a_key_a_caller_is_its_address() -> None:
     parts = await parts_with_keys(Authentication.OPTIONAL)
     numbers = [await caller_number(parts, "unused", address) for address in ("10.0.0.1", "10.0.0.2")]

@@ -148,6 +148,6 @@ def _contested(candidates: list[_Known]) -> bool:
 
 
 def _identity(key: Key) -> Identity:
-    """Its number is another one in each process, as that of an address is."""
-    number = hash(("LLMKey", key.key)) & MASK
-    return Identity(key.key, key.namespace, by_namespace(key.grants), key.priority, number or 1)
+    """Its numbers are others in each process, as that of an address is."""
+    caller, tenant = (hash(of) & MASK or 1 for of in (("LLMKey", key.key), ("Namespace", key.namespace)))
+    return Identity(key.key, key.namespace, by_namespace(key.grants), key.priority, caller, tenant)
