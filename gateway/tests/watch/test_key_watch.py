@@ -7,7 +7,8 @@ import aiohttp
 import pytest
 
 from gateway.tests.api_stub import ApiStub
-from gateway.tests.keys import llm_key, put_key
+from gateway.tests.asking import until
+from gateway.tests.keys import key_text, llm_key, put_key
 from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
 from llmendpoint_gateway.watch.key_watch import AT_ONCE, PAGE, PAGE_BYTES, KeyWatch
@@ -86,3 +87,20 @@ async def test_a_key_that_is_gone_after_an_outage_lets_nobody_in(api: ApiStub) -
         api.objects["llmkeys"]["team/odd"] = llm_key(text, "odd", priority="Highest")
         await watch._list()
     assert keys.table.names == []
+
+
+async def test_an_object_that_is_too_large_for_an_event_ends_no_picker(api: ApiStub) -> None:
+    """etcd takes 1.5 MiB unless its owner allows more."""
+    keys, access = KnownKeys(), Access(f"http://127.0.0.1:{api.port}", None, lambda: None)
+    async with aiohttp.ClientSession(read_bufsize=1 << 14) as session:
+        task = asyncio.create_task(KeyWatch(keys, session, access, None, lambda: 0.0).run())
+        await until(lambda: bool(api.watchers), "it watches")
+        large = llm_key(key_text(), "large")
+        large["metadata"]["annotations"] = {"x": "y" * 500_000}
+        await asyncio.to_thread(api.put, "llmkeys", large)
+        await asyncio.to_thread(put_key, api, "next")
+        await until(
+            lambda: sorted(keys.table.names) == ["team/large", "team/next"] or task.done(), "both are known"
+        )
+        assert not task.done()
+        task.cancel()
