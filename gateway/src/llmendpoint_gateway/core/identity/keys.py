@@ -120,7 +120,7 @@ class Keys:
                     found = known, one.expires
         if found is None:
             return Denied(Reason.UNKNOWN)
-        if _contested(candidates):
+        if len(candidates) > 1 and _contested(candidates):
             return Denied(Reason.CONTESTED)
         known, expires = found
         if known.key.disabled:
