@@ -17,8 +17,9 @@ def key_text(id_: str = "") -> str:
     return f"llm_{id_}_{base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip('=')}"
 
 
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def digest(text: str, namespace: str = "team") -> str:
+    inner = hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(f"{namespace}/{inner}".encode()).hexdigest()
 
 
 def llm_key(
@@ -27,7 +28,7 @@ def llm_key(
     """Its object. `spec`: fields beside the id and the hash."""
     return {
         "metadata": {"namespace": namespace, "name": name, "creationTimestamp": created},
-        "spec": {"id": text[4:20], "hashes": [{"sha256": digest(text)}], "grants": [{}], **spec},
+        "spec": {"id": text[4:20], "hashes": [{"sha256": digest(text, namespace)}], "grants": [{}], **spec},
     }
 
 

@@ -149,18 +149,16 @@ def message(*more: tuple[str, bytes], large: bool = False) -> bytes:
     return data
 
 
-async def test_no_key_lets_anybody_in_until_all_are_read_because_a_copy_may_come_before_its_original() -> (
-    None
-):
+async def test_no_key_lets_anybody_in_until_all_are_read_because_an_older_llmkey_with_it_may_follow() -> None:
     parts = make_parts(Holding(), lambda: 0.0, lambda *_: TIMER, 50, authentication=Authentication.REQUIRED)  # type: ignore[arg-type, return-value]
     assert parts.gate is not None
-    parts.gate.keys.put(parse_key(llm_key(ONE, "copy", "another", "2026-05-01T00:00:00Z")))
+    parts.gate.keys.put(parse_key(llm_key(ONE, "again", "a", "2026-05-01T00:00:00Z")))
     request = message(("authorization", f"Bearer {ONE}".encode()))
     before = read_head(request, gate=parts.gate)
     assert isinstance(before.who, Rejected)
     assert (before.who.code, before.key) == ("keys_unread", "")
     parts.gate.keys.put(parse_key(llm_key(ONE, "one", "a")))
-    await parts.gate.keys.listed({"another/copy", "a/one"})
+    await parts.gate.keys.listed({"a/again", "a/one"})
     assert read_head(request, gate=parts.gate).key == "a/one"
 
 
@@ -202,8 +200,11 @@ async def test_whatever_the_headers_hold_one_request_gets_one_answer(
     ("change", "code"),
     [
         ({}, None),
-        ({"hashes": [{"sha256": digest(OTHER)}, {"sha256": digest(ONE)}]}, None),  # rotated: both are valid
-        ({"hashes": [{"sha256": digest(OTHER)}]}, "invalid_api_key"),
+        (
+            {"hashes": [{"sha256": digest(OTHER, "a")}, {"sha256": digest(ONE, "a")}]},
+            None,
+        ),  # rotated: both are valid
+        ({"hashes": [{"sha256": digest(OTHER, "a")}]}, "invalid_api_key"),
         ({"disabled": True}, "invalid_api_key"),
         ({"expires": "2020-01-01T00:00:00Z"}, "invalid_api_key"),
         ({"grants": [{"name": "else"}]}, "permission_denied"),

@@ -1,4 +1,4 @@
-"""LLMKeys are read in pieces, between which requests are decided, however large the LLMKeys of one tenant are."""
+"""docs/concepts/identity.md: LLMKeys are read in pieces, between which requests are decided, however large the LLMKeys of one tenant are."""
 
 import asyncio
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 The caller learns that its key is not valid, and never why. Texts are compared by their hash, in constant time. Times are seconds
 since 1970.
 
-An id belongs to the namespace of the oldest LLMKey with it. What other namespaces copy of it lets nobody in.
+A hash is bound to its namespace: a copy of an LLMKey in another one lets nobody in, and may not keep the original from being found.
 """
 
 import hmac
@@ -22,8 +22,9 @@ MOST_KEYS = 100_000
 """Usual ones. A larger one takes the room of several, and one namespace takes half of the room at most: others have keys too."""
 ROOM, EACH = 2000, 100
 """Bytes of grants in the room of one key, and what each text takes beside its characters."""
-MOST_CANDIDATES = 8
-"""LLMKeys with one id that are looked at, the oldest ones."""
+MOST_NAMESPACES, MOST_OF_ONE = 64, 4
+"""Namespaces with an id that are looked at, the ones with the oldest LLMKeys, and how many of each: many copies in one namespace push
+nobody else's out. A namespace costs a request 1 us or 2."""
 
 
 class Reason(Enum):
@@ -34,8 +35,6 @@ class Reason(Enum):
     UNKNOWN = "unknown"
     EXPIRED = "expired"
     DISABLED = "disabled"
-    CONTESTED = "contested"
-    """Namespaces have LLMKeys with this id that were made in the same second: nobody can tell which one is the copy."""
 
 
 class Denied(NamedTuple):
@@ -56,7 +55,8 @@ class Keys:
     def __init__(self, most: int = MOST_KEYS) -> None:
         self._most = most
         self._known: dict[str, _Known] = {}
-        self._by_id: dict[str, list[_Known]] = {}  # the oldest first
+        self._of: dict[tuple[str, str], list[_Known]] = {}  # by id and namespace, the oldest first
+        self._by_id: dict[str, list[_Known]] = {}  # the oldest of each namespace, the oldest first
         self._left_out: set[str] = set()
         self._taken: Counter[str] = Counter()  # room by namespace
         self._all_taken = 0
@@ -88,7 +88,7 @@ class Keys:
         known = _Known(key, _identity(key))
         self._known[name] = known
         self._take(key, room)
-        insort(self._by_id.setdefault(key.id, []), known, key=_age)
+        self._change(known, is_new=True)
         return True
 
     def drop(self, name: str) -> None:
@@ -98,10 +98,23 @@ class Keys:
         if known is None:
             return
         self._take(known.key, -_room(known.key))
-        same = self._by_id[known.key.id]
-        del same[bisect_left(same, _age(known), key=_age)]
+        self._change(known, is_new=False)
+
+    def _change(self, known: _Known, *, is_new: bool) -> None:
+        """Put it among those with its id, or take it from them."""
+        of = id_, _ = known.key.id, known.key.namespace
+        same, first = self._of.setdefault(of, []), self._by_id.setdefault(id_, [])
+        oldest = same[:1]
+        (_insert if is_new else _remove)(same, known)
+        if oldest != same[:1]:
+            for one in oldest:
+                _remove(first, one)
+            for one in same[:1]:
+                _insert(first, one)
         if not same:
-            del self._by_id[known.key.id]
+            del self._of[of]
+        if not first:
+            del self._by_id[id_]
 
     def _take(self, key: Key, room: int) -> None:
         self._all_taken += room
@@ -110,18 +123,18 @@ class Keys:
             del self._taken[key.namespace]
 
     def judge(self, proof: Proof, now: float) -> Identity | Denied:
-        """Of several LLMKeys with this hash the oldest decides, also if it lets nobody in."""
-        candidates = self._by_id.get(proof.id, [])[:MOST_CANDIDATES]
+        """Of several LLMKeys with this key the oldest decides, also if it lets nobody in. Whoever made them had the key's text."""
         found: tuple[_Known, float] | None = None
-        for known in candidates:
-            for one in known.key.hashes:
-                same = hmac.compare_digest(one.digest, proof.digest)
-                if same and found is None and known.key.namespace == candidates[0].key.namespace:
-                    found = known, one.expires
+        for oldest in self._by_id.get(proof.id, [])[:MOST_NAMESPACES]:
+            namespace = oldest.key.namespace
+            digest = proof.in_namespace(namespace)
+            for known in self._of[proof.id, namespace][:MOST_OF_ONE]:
+                for one in known.key.hashes:
+                    same = hmac.compare_digest(one.digest, digest)
+                    if same and (found is None or _age(known) < _age(found[0])):
+                        found = known, one.expires
         if found is None:
             return Denied(Reason.UNKNOWN)
-        if len(candidates) > 1 and _contested(candidates):
-            return Denied(Reason.CONTESTED)
         known, expires = found
         if known.key.disabled:
             return Denied(Reason.DISABLED, known.identity.key)
@@ -141,10 +154,12 @@ def _age(known: _Known) -> tuple[str, str]:
     return known.key.created, known.identity.key
 
 
-def _contested(candidates: list[_Known]) -> bool:
-    """Whether another namespace has one that is as old as the oldest. If all that are looked at are as old, there may be others."""
-    equal = [one.key for one in candidates if one.key.created == candidates[0].key.created]
-    return len(equal) == MOST_CANDIDATES or any(one.namespace != equal[0].namespace for one in equal)
+def _insert(into: list[_Known], known: _Known) -> None:
+    insort(into, known, key=_age)
+
+
+def _remove(of: list[_Known], known: _Known) -> None:
+    del of[bisect_left(of, _age(known), key=_age)]
 
 
 def _identity(key: Key) -> Identity:

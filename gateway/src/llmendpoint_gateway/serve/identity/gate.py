@@ -44,7 +44,7 @@ class Gate:
     def judge(self, headers: Mapping[str, bytes], doubled: bool) -> Judged:
         found, proof = identify(self.mode, headers, doubled, self.keys.table, self._wall_clock())
         if proof is not None and not self.keys.synced:
-            return Judged(UNREAD)  # not even by a key that is known: an older one with its hash may follow
+            return Judged(UNREAD)  # not even by a key that is known: an older one of its namespace may follow
         if isinstance(found, Identity):
             return Judged(found, found.key, proof)
         return Judged(self._deny(found), found.key)
