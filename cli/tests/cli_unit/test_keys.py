@@ -90,7 +90,7 @@ def test_a_key_alone_is_on_standard_output_and_the_cluster_gets_its_hash(
 
 
 def test_a_hash_is_bound_to_the_namespace_of_its_llmkey_and_the_gateway_makes_the_same() -> None:
-    """gateway/tests/identity/test_keys.py has the same three literals: the two parts share no code."""
+    """gateway/tests/identity/test_copies.py has the same three literals: the two parts share no code."""
     text = "llm_4k2m9x0a7b3c5d8e_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
     known = "7b8eee6988f35bb739e8fe30d409e56548d8e905faa9f6970fcfc46d880ace3c"
     made = make_key("team-a", "ci", ID, text)
