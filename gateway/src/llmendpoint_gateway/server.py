@@ -13,6 +13,7 @@ import structlog
 from aiohttp import web
 from envoy.service.discovery.v3 import ads_pb2_grpc
 
+from llmendpoint_gateway.core.identity.authentication import Authentication
 from llmendpoint_gateway.serve.collectors import EnvoyCollector, KeyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.connections import follow_connections
@@ -45,7 +46,7 @@ log = structlog.get_logger()
 
 async def run_picker(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT."""
-    ads = Ads()
+    ads = Ads(with_keys=settings.authentication is not Authentication.OFF)
     parts = make_parts(
         ads,
         time.monotonic,

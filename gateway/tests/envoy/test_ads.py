@@ -11,7 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
+from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DeltaDiscoveryResponse
+from google.protobuf import json_format
 
 from gateway.tests.asking import CHAT
 from gateway.tests.bounds import PATIENCE, wait_for
@@ -23,8 +25,10 @@ from llmendpoint_gateway import server as server_module
 from llmendpoint_gateway.core.endpoint.objects import Replica, Slice
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy import resources
+from llmendpoint_gateway.core.envoy.bounds import Share
+from llmendpoint_gateway.core.envoy.front import FRONT, Front
 from llmendpoint_gateway.core.envoy.snapshot import Health, Host, Snapshot
-from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS
+from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS, LISTENER
 from llmendpoint_gateway.serve.envoy import ads as ads_module
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.parts import Parts
@@ -71,6 +75,30 @@ async def test_trap_4_a_restarted_picker_says_nothing_until_it_knows_the_state()
     stream.cancel()
     await asyncio.gather(stream, return_exceptions=True)
     assert not ads.connected
+
+
+@pytest.mark.parametrize("envoy", [True, False])
+@pytest.mark.parametrize("with_keys", [True, False])
+async def test_an_envoy_that_was_told_otherwise_of_keys_gets_no_listeners(
+    envoy: bool, with_keys: bool
+) -> None:
+    """Started by hand, with `--authentication` at one of the two only: all callers would get in, or none."""
+    ads, context = Ads(with_keys), Context()
+    front = Front("0.0.0.0", 8080, "/run/inner.sock", Share(), with_keys=envoy)
+    node = json_format.ParseDict({"metadata": {FRONT: front.as_metadata()}}, Node())
+
+    async def requests() -> AsyncIterator[DeltaDiscoveryRequest]:
+        yield DeltaDiscoveryRequest(type_url=LISTENER, node=node)
+        await asyncio.Event().wait()
+
+    ads.publish(Snapshot(1, {}, frozenset()))
+    stream = asyncio.create_task(ads.DeltaAggregatedResources(requests(), context))
+    for _ in range(5):
+        await turn()
+    found = {resource.name for response in context.written for resource in response.resources}
+    assert found == ({"openai", "large"} if envoy is with_keys else set())
+    stream.cancel()
+    await asyncio.gather(stream, return_exceptions=True)
 
 
 class PlayedEnvoy:

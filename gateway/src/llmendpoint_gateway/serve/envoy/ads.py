@@ -40,9 +40,11 @@ class _Envoy:
 
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]  # generated without types
     """Holds the snapshot, and what the latest Envoy has acknowledged of it. `nacks` counts refusals. `started`: an Envoy has
-    been told everything since this picker started, and has accepted what it serves with."""
+    been told everything since this picker started, and has accepted what it serves with. `with_keys`: the picker asks for API keys, so
+    Envoy must do, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_keys: bool = False) -> None:
+        self._with_keys = with_keys
         self._news: set[str] = set()
         self._answered = asyncio.Event()
         self.nacks = 0
@@ -107,7 +109,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         first = await anext(requests, None)
         if first is None:
             return
-        envoy = _Envoy(_front(first.node))
+        envoy = _Envoy(_front(first.node, self._with_keys))
         of_front = {kind: {n: r.version for n, r in found.items()} for kind, found in envoy.front.items()}
         stream = Subscription({**self._versions, **of_front})
         self._streams[stream] = envoy
@@ -185,10 +187,13 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         return Resource(name=name, version=hosts_version(hosts), resource=pack_endpoints(name, hosts))
 
 
-def _front(node: Node) -> dict[str, dict[str, Resource]]:
+def _front(node: Node, with_keys: bool) -> dict[str, dict[str, Resource]]:
     """By type and name, for the Envoy that says this of itself."""
     front = read_front(MessageToDict(node.metadata))
     if front is None:
+        return {}
+    if front.with_keys is not with_keys:
+        log.error("nothing is served: picker and envoy have different values of --authentication")
         return {}
     return {
         kind: {
