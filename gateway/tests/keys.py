@@ -4,11 +4,17 @@ import base64
 import hashlib
 import secrets
 import string
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.tests.api_stub import ApiStub
+from llmendpoint_gateway.core.identity.credentials import proof_of
+from llmendpoint_gateway.core.identity.grants import Identity
+from llmendpoint_gateway.core.identity.key_objects import parse_key
+from llmendpoint_gateway.core.identity.keys import Keys, Reason
 
 CREATED = "2026-01-01T00:00:00Z"
+NOW = 1_800_000_000.0  # in January 2027
 LETTERS = string.ascii_lowercase + string.digits
 
 
@@ -17,8 +23,9 @@ def key_text(id_: str = "") -> str:
     return f"llm_{id_}_{base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip('=')}"
 
 
-def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def digest(text: str, namespace: str = "team") -> str:
+    inner = hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(f"{namespace}/{inner}".encode()).hexdigest()
 
 
 def llm_key(
@@ -27,7 +34,7 @@ def llm_key(
     """Its object. `spec`: fields beside the id and the hash."""
     return {
         "metadata": {"namespace": namespace, "name": name, "creationTimestamp": created},
-        "spec": {"id": text[4:20], "hashes": [{"sha256": digest(text)}], "grants": [{}], **spec},
+        "spec": {"id": text[4:20], "hashes": [{"sha256": digest(text, namespace)}], "grants": [{}], **spec},
     }
 
 
@@ -40,3 +47,16 @@ def put_key(api: ApiStub, name: str = "ci", **more: Any) -> str:
 
 def bearer(text: str) -> dict[str, str]:
     return {"authorization": f"Bearer {text}"}
+
+
+def keys(*bodies: Mapping[str, object]) -> Keys:
+    table = Keys()
+    for body in bodies:
+        table.put(parse_key(body))
+    return table
+
+
+def judged(table: Keys, text: str, now: float = NOW) -> str | Reason:
+    """The LLMKey, or the reason."""
+    found = table.judge(proof_of(text.encode()), now)
+    return found.key if isinstance(found, Identity) else found.reason

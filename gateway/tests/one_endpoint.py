@@ -29,7 +29,7 @@ class Holding(Ads):
     def publish(self, snapshot) -> None:  # type: ignore[no-untyped-def]
         super().publish(snapshot)
         self.published = snapshot.clusters
-        self.acknowledged_generation = snapshot.generation
+        self.acknowledged_generation, self.started = snapshot.generation, True
 
     def addresses(self, cluster: str) -> frozenset[str]:
         return frozenset(ADDRESSES if cluster == "a/chat/r1" else ())

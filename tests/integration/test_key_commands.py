@@ -36,6 +36,10 @@ class Keys:
         )  # fmt: skip
         return done.returncode, done.stdout, done.stderr
 
+    def sha256(self, text: str) -> str:
+        inner = hashlib.sha256(text.strip().encode()).hexdigest()
+        return hashlib.sha256(f"{self.namespace.name}/{inner}".encode()).hexdigest()
+
     def hashes(self, name: str = "ci") -> list[str]:
         return [entry["sha256"] for entry in self.spec(name)["hashes"]]
 
@@ -52,21 +56,17 @@ def keys(control_plane: Cluster, tmp_path: Path) -> Iterator[Keys]:
     control_plane.kubectl("delete", "namespace", found.namespace.name, "--wait=false")
 
 
-def sha256(text: str) -> str:
-    return hashlib.sha256(text.strip().encode()).hexdigest()
-
-
 def test_a_script_makes_a_key_rotates_and_revokes_it(keys: Keys) -> None:
     code, first, said = keys.run(
         'KEY=$(kubectl llm keys create ci -n $NS --grant chat --expires 30d); echo "$KEY"'
     )
-    assert (code, keys.hashes()) == (0, [sha256(first)])
+    assert (code, keys.hashes()) == (0, [keys.sha256(first)])
     assert "does not exist yet" in said
     code, second, said = keys.run("kubectl llm keys rotate ci -n $NS --keep 2h")
-    assert (code, keys.hashes()) == (0, [sha256(second), sha256(first)])
+    assert (code, keys.hashes()) == (0, [keys.sha256(second), keys.sha256(first)])
     assert "the old key is accepted until" in said
     code, third, _ = keys.run("kubectl llm keys rotate ci -n $NS --keep 0")
-    assert (code, keys.hashes()) == (0, [sha256(third)])
+    assert (code, keys.hashes()) == (0, [keys.sha256(third)])
     assert keys.run("kubectl llm keys revoke ci -n $NS")[0] == 0
     assert keys.spec()["disabled"] is True
     code, table, _ = keys.run("kubectl llm keys list -n $NS")
@@ -80,10 +80,10 @@ def test_a_manifest_for_git_goes_through_an_apply_and_a_rotation(keys: Keys) -> 
     apply = "kubectl apply --server-side --field-manager=argocd-controller -f ci.yaml >&2"
     code, _, said = keys.run(f"kubectl llm keys create ci -n $NS --all --dry-run >ci.yaml 2>ci.key; {apply}")
     first = (keys.folder / "ci.key").read_text()
-    assert (code, keys.hashes()) == (0, [sha256(first)]), said
+    assert (code, keys.hashes()) == (0, [keys.sha256(first)]), said
     code, _, said = keys.run(f"kubectl llm keys rotate ci -n $NS --dry-run >ci.yaml 2>ci.key; {apply}")
     second = (keys.folder / "ci.key").read_text()
-    assert (code, keys.hashes()) == (0, [sha256(second), sha256(first)]), said
+    assert (code, keys.hashes()) == (0, [keys.sha256(second), keys.sha256(first)]), said
     assert "Warning: argocd-controller applies a manifest" in keys.run("kubectl llm keys rotate ci -n $NS")[2]
 
 
@@ -108,7 +108,7 @@ def test_a_second_key_of_the_same_name_is_refused_and_the_first_one_stays(keys: 
     code, printed, message = keys.run("kubectl llm keys create ci -n $NS --all")
     assert (code, printed) == (4, "")
     assert "kubectl llm keys rotate ci" in message
-    assert keys.hashes() == [sha256(first)]
+    assert keys.hashes() == [keys.sha256(first)]
 
 
 def test_a_grant_in_another_namespace_is_warned_of_until_its_endpoint_allows_it(keys: Keys) -> None:

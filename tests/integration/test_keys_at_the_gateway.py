@@ -134,6 +134,19 @@ def test_a_key_that_is_over_is_refused(stage: Stage) -> None:
     assert {one["name"]: one["state"] for one in found}["short"] == "Expired"
 
 
+def test_a_copy_of_an_llmkey_in_another_namespace_lets_nobody_in(stage: Stage) -> None:
+    """Not even when it is the older one, as after a restore, or when nothing else has the id any more."""
+    key = stage.keys("create", "copied", "--grant", "chat")
+    stage.becomes(LET_IN, key)
+    copied = stage.mine.get("llmkey", "copied")
+    copy = {**copied, "metadata": {"name": "copied", "namespace": stage.other.name}}
+    stage.cluster.apply(copy)
+    stage.keys("revoke", "copied", "--delete")
+    stage.becomes(UNKNOWN, key)
+    stage.cluster.apply({**copied, "metadata": {"name": "copied", "namespace": stage.mine.name}})
+    stage.becomes(LET_IN, key)
+
+
 def test_neither_the_key_nor_its_hash_is_in_a_log(stage: Stage) -> None:
     key = stage.keys("create", "quiet", "--all")
     stage.becomes(LET_IN, key)

@@ -68,13 +68,16 @@ def test_the_page_goes_from_a_key_to_its_end(reader: Reader) -> None:
 
 
 def test_what_git_has_is_the_hash_of_the_key_that_the_caller_has(reader: Reader) -> None:
-    for block in COMMANDS[4:]:
+    *changes, by_hand = COMMANDS[4:]
+    for block in changes:
         reader.run(block)
         text = (reader.folder / "shop.key").read_text()
         assert re.fullmatch(r"llm_[a-z0-9]{16}_[A-Za-z0-9_-]{43}\n", text)
-        assert reader.hashes("shop")[0] == hashlib.sha256(text.strip().encode()).hexdigest()
+        inner = hashlib.sha256(text.strip().encode()).hexdigest()
+        bound = hashlib.sha256(f"{reader.namespace.name}/{inner}".encode()).hexdigest()
+        assert reader.hashes("shop")[0] == reader.run(by_hand).strip() == bound
         assert text.strip() not in (reader.folder / "shop.yaml").read_text()
-    assert len(reader.hashes("shop")) == len(COMMANDS[4:]) == 2
+    assert len(reader.hashes("shop")) == len(changes) == 2
 
 
 def test_the_role_on_the_page_makes_keys_and_no_endpoints(reader: Reader) -> None:

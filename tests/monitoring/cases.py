@@ -120,6 +120,23 @@ CASES = (
         "LLMGatewayNotReady", "all is well",
         {f"llmendpoint_gateway_synced{{{POD}}}": "1x20", f"llmendpoint_gateway_envoy_connected{{{POD}}}": "1x20"}, "6m",
     ),
+    Case(
+        "LLMGatewayNotReady", "Envoy refuses its listener",
+        {f"llmendpoint_gateway_synced{{{POD}}}": "1x20", f"llmendpoint_gateway_envoy_connected{{{POD}}}": "1x20", f"llmendpoint_gateway_started{{{POD}}}": "0x20"},
+        "6m", (POD,),
+    ),
+    Case(
+        "LLMGatewayNotReady", "the LLMKeys cannot be read",
+        {f"llmendpoint_gateway_keys_synced{{{POD}}}": "0x20", f"llmendpoint_gateway_keys_synced{{{POD_2}}}": "1x20"}, "6m", (POD,),
+    ),
+    Case(
+        "LLMGatewayConfigurationOld", "one change is refused",
+        {f"llmendpoint_gateway_snapshot_generation{{{POD}}}": "7x5 8x30", f"llmendpoint_gateway_acknowledged_generation{{{POD}}}": "7x40"}, "20m", (POD,),
+    ),
+    Case(
+        "LLMGatewayConfigurationOld", "many changes, each accepted after a while",
+        {f"llmendpoint_gateway_snapshot_generation{{{POD}}}": "1+1x40", f"llmendpoint_gateway_acknowledged_generation{{{POD}}}": "1 1 3 3 5 5 7 7 9 9 11 11 13 13 15 15 17 17 19 19 21"}, "18m",
+    ),
     Case("LLMGatewayCutOff", "silence for minutes", {f"llmendpoint_gateway_watch_staleness_seconds{{{POD}}}": "0+60x20"}, "8m", (POD,)),
     Case("LLMGatewayCutOff", "short silences", {f"llmendpoint_gateway_watch_staleness_seconds{{{POD}}}": "0 50 0 70 0 50x20"}, "12m"),
     Case("LLMGatewayOverloaded", "refuses requests", {f"llmendpoint_gateway_overload_refusals_total{{{POD}}}": "0+6x20"}, "10m", (POD,)),

@@ -20,6 +20,7 @@ from llmendpoint_cli.core.keys import (
     appliers,
     grant_texts,
     make_grants,
+    make_key,
     parse_duration,
     rotated,
     unusable,
@@ -50,8 +51,9 @@ def run(config: str, *arguments: str) -> Result:
     return result
 
 
-def sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def sha256(text: str, namespace: str = "team-a") -> str:
+    inner = hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(f"{namespace}/{inner}".encode()).hexdigest()
 
 
 def writes(server: ApiServer) -> list[tuple[str, str, Any]]:
@@ -85,6 +87,16 @@ def test_a_key_alone_is_on_standard_output_and_the_cluster_gets_its_hash(
     assert text not in json.dumps(cluster.asked)
     assert text not in result.stderr
     assert "made, for chat, team-b/*" in result.stderr
+
+
+def test_a_hash_is_bound_to_the_namespace_of_its_llmkey_and_the_gateway_makes_the_same() -> None:
+    """gateway/tests/identity/test_copies.py has the same three literals: the two parts share no code."""
+    text = "llm_4k2m9x0a7b3c5d8e_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+    known = "7b8eee6988f35bb739e8fe30d409e56548d8e905faa9f6970fcfc46d880ace3c"
+    made = make_key("team-a", "ci", ID, text)
+    assert made["spec"]["hashes"] == [{"sha256": known}]
+    assert rotated(made, text, NOW, 0 * DAY) == [{"sha256": known}]
+    assert make_key("team-b", "ci", ID, text)["spec"]["hashes"] != [{"sha256": known}]
 
 
 def test_a_write_says_what_its_body_is(cluster: ApiServer, config: str) -> None:

@@ -13,6 +13,7 @@ import structlog
 from aiohttp import web
 from envoy.service.discovery.v3 import ads_pb2_grpc
 
+from llmendpoint_gateway.core.identity.authentication import Authentication
 from llmendpoint_gateway.serve.collectors import EnvoyCollector, KeyCollector, StateCollector
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.envoy.connections import follow_connections
@@ -36,13 +37,16 @@ GRPC_OPTIONS = [
     # Envoy pings every 5 s. By default gRPC answers that with GOAWAY "too_many_pings".
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ("grpc.http2.max_ping_strikes", 0),
+    # Envoy is pinged, too: one that hangs keeps its connection, and what it does not read would be kept for it.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 20_000),
 ]
 log = structlog.get_logger()
 
 
 async def run_picker(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT."""
-    ads = Ads()
+    ads = Ads(with_keys=settings.authentication is not Authentication.OFF)
     parts = make_parts(
         ads,
         time.monotonic,

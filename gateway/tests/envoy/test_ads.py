@@ -2,26 +2,33 @@
 
 import asyncio
 import json
+import os
+import signal
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from envoy.config.core.v3.base_pb2 import Node
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DeltaDiscoveryResponse
+from google.protobuf import json_format
 
 from gateway.tests.asking import CHAT
-from gateway.tests.bounds import wait_for
+from gateway.tests.bounds import PATIENCE, wait_for
 from gateway.tests.harness import Gateway
 from gateway.tests.one_endpoint import ADDRESSES, REPLICAS, parts_of, turn
 from gateway.tests.one_endpoint import CHAT as CHAT_ENDPOINT
 from gateway.tests.picker_in_process import EnvoyAlone, envoy_alone, picker, settled
+from llmendpoint_gateway import server as server_module
 from llmendpoint_gateway.core.endpoint.objects import Replica, Slice
 from llmendpoint_gateway.core.endpoint.view import Kind
 from llmendpoint_gateway.core.envoy import resources
+from llmendpoint_gateway.core.envoy.bounds import Share
+from llmendpoint_gateway.core.envoy.front import FRONT, Front
 from llmendpoint_gateway.core.envoy.snapshot import Health, Host, Snapshot
-from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS
+from llmendpoint_gateway.core.envoy.xds import CLUSTER, ENDPOINTS, LISTENER
 from llmendpoint_gateway.serve.envoy import ads as ads_module
 from llmendpoint_gateway.serve.envoy.ads import Ads
 from llmendpoint_gateway.serve.parts import Parts
@@ -70,27 +77,128 @@ async def test_trap_4_a_restarted_picker_says_nothing_until_it_knows_the_state()
     assert not ads.connected
 
 
-class PlayedEnvoy:
-    """Acknowledges everything, and asks for the endpoints of each cluster that it is told of."""
+@pytest.mark.parametrize("envoy", [True, False])
+@pytest.mark.parametrize("with_keys", [True, False])
+async def test_an_envoy_that_was_told_otherwise_of_keys_gets_no_listeners(
+    envoy: bool, with_keys: bool
+) -> None:
+    """Started by hand, with `--authentication` at one of the two only: all callers would get in, or none."""
+    ads, context = Ads(with_keys), Context()
+    front = Front("0.0.0.0", 8080, "/run/inner.sock", Share(), with_keys=envoy)
+    node = json_format.ParseDict({"metadata": {FRONT: front.as_metadata()}}, Node())
 
-    def __init__(self) -> None:
+    async def requests() -> AsyncIterator[DeltaDiscoveryRequest]:
+        yield DeltaDiscoveryRequest(type_url=LISTENER, node=node)
+        await asyncio.Event().wait()
+
+    ads.publish(Snapshot(1, {}, frozenset()))
+    stream = asyncio.create_task(ads.DeltaAggregatedResources(requests(), context))
+    for _ in range(5):
+        await turn()
+    found = {resource.name for response in context.written for resource in response.resources}
+    assert found == ({"openai", "large"} if envoy is with_keys else set())
+    stream.cancel()
+    await asyncio.gather(stream, return_exceptions=True)
+
+
+class PlayedEnvoy:
+    """Acknowledges everything but `refused` endpoints, and asks for those of each cluster that it is told of. When it
+    connects again it says what it `held`."""
+
+    def __init__(self, refused: str = "") -> None:
+        self.refused = refused
+        self.held: dict[str, dict[str, str]] = {CLUSTER: {}, ENDPOINTS: {}}
         self._requests: asyncio.Queue[DeltaDiscoveryRequest] = asyncio.Queue()
-        self._requests.put_nowait(DeltaDiscoveryRequest(type_url=CLUSTER))
 
     async def write(self, response: DeltaDiscoveryResponse) -> None:
-        self._requests.put_nowait(
-            DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
-        )
+        answer = DeltaDiscoveryRequest(type_url=response.type_url, response_nonce=response.nonce)
+        versions = {resource.name: resource.version for resource in response.resources}
+        if response.type_url == ENDPOINTS and self.refused in versions:
+            answer.error_detail.message = "bad address"
+        else:
+            self.held[response.type_url] |= versions
+        self._requests.put_nowait(answer)
         if response.type_url == CLUSTER:
-            new = [resource.name for resource in response.resources]
-            self._requests.put_nowait(DeltaDiscoveryRequest(type_url=ENDPOINTS, resource_names_subscribe=new))
+            self._requests.put_nowait(
+                DeltaDiscoveryRequest(type_url=ENDPOINTS, resource_names_subscribe=versions)
+            )
 
     async def serve(self, ads: Ads) -> None:
+        self._requests = asyncio.Queue()
+        for kind, versions in self.held.items():
+            names = self.held[CLUSTER] if kind == ENDPOINTS else ()
+            if names or kind == CLUSTER:
+                self._requests.put_nowait(
+                    DeltaDiscoveryRequest(
+                        type_url=kind, resource_names_subscribe=names, initial_resource_versions=versions
+                    )
+                )
+
         async def requests() -> AsyncIterator[DeltaDiscoveryRequest]:
             while True:
                 yield await self._requests.get()
 
         await ads.DeltaAggregatedResources(requests(), self)
+
+
+async def follows(parts: Parts, key: str, *addresses: str) -> None:
+    """The endpoint's requests go to these."""
+    for _ in range(200):
+        await turn()
+        route = parts.placement.route(key)
+        if route and [t.addresses for t in route.targets] == [addresses] and parts.placement.started:
+            return
+    raise TimeoutError(f"{key} does not go to {addresses}")
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the same Envoy", "a new Envoy"])
+async def test_one_refused_resource_holds_up_no_other_endpoint_and_no_later_stream(anew: bool) -> None:
+    ads, envoy = Ads(), PlayedEnvoy(refused="a/bad/r1")
+    parts = parts_of(ads)
+    following = asyncio.create_task(parts.control.run())
+    first = asyncio.create_task(envoy.serve(ads))
+    bad = replace(CHAT_ENDPOINT, name="bad", served_names=("bad",))
+    replicas, other = REPLICAS.replicas, Replica("10.0.0.9:8000", "p", True, False)
+    parts.control.relisted(Kind.ENDPOINT, {"a/chat": CHAT_ENDPOINT, "a/bad": bad})
+    parts.control.relisted(
+        Kind.SLICE,
+        {"a/s": Slice("a/chat", "r1", replicas[:1]), "a/t": Slice("a/bad", "r1", (other,))},
+    )
+    await follows(parts, "a/chat", replicas[0].address)
+    assert ads.nack == "bad address"
+    assert ads.acknowledged_generation < parts.control.generation, "it does not have everything"
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    again = PlayedEnvoy(refused="a/bad/r1") if anew else envoy
+    second = asyncio.create_task(again.serve(ads))
+    parts.control.applied(Kind.SLICE, "a/s", Slice("a/chat", "r1", replicas[:2]))
+    await follows(parts, "a/chat", replicas[0].address, replicas[1].address)
+    for task in (second, following):
+        task.cancel()
+
+
+async def test_what_envoy_kept_instead_of_what_it_refused_serves_after_it_connects_again() -> None:
+    ads, envoy = Ads(), PlayedEnvoy()
+    parts = parts_of(ads)
+    following = asyncio.create_task(parts.control.run())
+    first = asyncio.create_task(envoy.serve(ads))
+    replicas = REPLICAS.replicas
+    parts.control.relisted(Kind.ENDPOINT, {"a/chat": CHAT_ENDPOINT})
+    parts.control.relisted(Kind.SLICE, {"a/s": Slice("a/chat", "r1", replicas[:1])})
+    await follows(parts, "a/chat", replicas[0].address)
+    envoy.refused = "a/chat/r1"
+    parts.control.applied(Kind.SLICE, "a/s", Slice("a/chat", "r1", replicas[:2]))
+    for _ in range(20):
+        await turn()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    second = asyncio.create_task(envoy.serve(ads))
+    for _ in range(20):
+        await turn()
+    assert ads.nack == "bad address"
+    await follows(parts, "a/chat", replicas[0].address)
+    for task in (second, following):
+        task.cancel()
 
 
 async def most_memory_of_an_event(endpoints: int) -> int:
@@ -233,3 +341,27 @@ async def test_trap_4_another_version_of_the_picker_changes_the_clusters_that_en
         async with picker(envoy) as parts:
             await list_all(parts)
             assert await configured(envoy) == (["3s"], sorted(ADDRESSES))
+
+
+async def test_an_envoy_that_hangs_counts_as_gone_and_nothing_is_kept_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def until(condition: Callable[[], bool]) -> None:
+        for _ in range(int(PATIENCE / 0.05)):
+            if condition():
+                return
+            await asyncio.sleep(0.05)
+        raise TimeoutError
+
+    options, soon = dict(server_module.GRPC_OPTIONS), ("grpc.keepalive_time_ms", "grpc.http2.ping_timeout_ms")
+    assert all(options[name] <= 20_000 for name in soon)
+    monkeypatch.setattr(server_module, "GRPC_OPTIONS", [*(options | dict.fromkeys(soon, 1000)).items()])
+    async with envoy_alone() as envoy, picker(envoy) as parts:
+        await list_all(parts)
+        os.kill(envoy.envoy.pid, signal.SIGSTOP)
+        try:
+            await until(lambda: not parts.ads.connected)
+            assert not parts.ads._streams
+        finally:
+            os.kill(envoy.envoy.pid, signal.SIGCONT)
+        await until(lambda: parts.ads.connected)

@@ -152,6 +152,7 @@ class Stream(RuleBasedStateMachine):
         assert self.envoy.warming <= refused
         assert (self.subscription.nack is None) is (not refused)
         assert self.subscription.holds() is (not refused)
+        assert self.subscription.decided(), "what is refused is waited for no longer"
         assert self.subscription.acknowledged(ENDPOINTS) == self.envoy.endpoints
 
     @invariant()

@@ -16,6 +16,7 @@ from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.http2_client import Http2Client
 from gateway.tests.keys import bearer, digest, key_text, llm_key, put_key
 from gateway.tests.sockets import ASK, engine, refused
+from llmendpoint_gateway.core.identity.credentials import proof_of
 from tests.web_socket import Caller
 
 SECONDS = 2
@@ -336,6 +337,7 @@ def test_the_log_names_the_llmkey_and_no_log_has_a_key(gateway: Gateway, key: st
         assert text not in logs
         assert text[21:] not in logs
         assert digest(text) not in logs
+        assert proof_of(text.encode()).digest not in logs
     assert "Traceback" not in gateway.log("picker")
 
 

@@ -23,6 +23,7 @@ from llmendpoint_gateway.core.identity.authentication import Authentication
 from llmendpoint_gateway.core.identity.credentials import HEADERS
 from llmendpoint_gateway.core.identity.key_objects import parse_key
 from llmendpoint_gateway.core.identity.priority import Priority
+from llmendpoint_gateway.core.request.refusals import Rejected
 from llmendpoint_gateway.core.request.request import read_tag
 from llmendpoint_gateway.serve.parts import Parts, make_parts
 from llmendpoint_gateway.serve.request.reading import read_head
@@ -72,6 +73,23 @@ async def test_two_keys_behind_one_address_take_turns_in_a_queue() -> None:
     await turn()
     tickets = [read_tag(caller.headers[TAG_HEADER]).ticket for caller in callers]
     assert sorted(tickets).index(tickets[-1]) == 1
+
+
+async def test_at_an_endpoint_of_another_namespace_all_keys_of_a_namespace_are_one_caller() -> None:
+    """Whoever may make a key could make a thousand, and have as many turns beside the one of another tenant."""
+    parts = await parts_with_keys()
+    assert parts.gate is not None
+    shared = replace(CHAT, expects=True, access=frozenset({"b", "c"}))
+    parts.control.applied(Kind.ENDPOINT, "a/chat", shared)
+    await turn()
+    texts = {name: key_text() for name in ("b/one", "b/other", "c/one")}
+    for name, text in texts.items():
+        namespace, _, key = name.partition("/")
+        parts.gate.keys.put(parse_key(llm_key(text, key, namespace, grants=[{"namespace": "a"}])))
+    numbers = {name: await caller_number(parts, text, "10.0.0.1") for name, text in texts.items()}
+    assert numbers["b/one"] == numbers["b/other"] != numbers["c/one"]
+    own = {await caller_number(parts, text, "10.0.0.1") for text in (ONE, OTHER)}
+    assert len(own | set(numbers.values()) - {0}) == 4
 
 
 async def test_without_a_key_a_caller_is_its_address() -> None:
@@ -131,6 +149,19 @@ def message(*more: tuple[str, bytes], large: bool = False) -> bytes:
     return data
 
 
+async def test_no_key_lets_anybody_in_until_all_are_read_because_an_older_llmkey_with_it_may_follow() -> None:
+    parts = make_parts(Holding(), lambda: 0.0, lambda *_: TIMER, 50, authentication=Authentication.REQUIRED)  # type: ignore[arg-type, return-value]
+    assert parts.gate is not None
+    parts.gate.keys.put(parse_key(llm_key(ONE, "again", "a", "2026-05-01T00:00:00Z")))
+    request = message(("authorization", f"Bearer {ONE}".encode()))
+    before = read_head(request, gate=parts.gate)
+    assert isinstance(before.who, Rejected)
+    assert (before.who.code, before.key) == ("keys_unread", "")
+    parts.gate.keys.put(parse_key(llm_key(ONE, "one", "a")))
+    await parts.gate.keys.listed({"a/again", "a/one"})
+    assert read_head(request, gate=parts.gate).key == "a/one"
+
+
 TEXTS = st.one_of(
     st.binary(max_size=100),
     st.text(max_size=40).map(str.encode),
@@ -169,8 +200,11 @@ async def test_whatever_the_headers_hold_one_request_gets_one_answer(
     ("change", "code"),
     [
         ({}, None),
-        ({"hashes": [{"sha256": digest(OTHER)}, {"sha256": digest(ONE)}]}, None),  # rotated: both are valid
-        ({"hashes": [{"sha256": digest(OTHER)}]}, "invalid_api_key"),
+        (
+            {"hashes": [{"sha256": digest(OTHER, "a")}, {"sha256": digest(ONE, "a")}]},
+            None,
+        ),  # rotated: both are valid
+        ({"hashes": [{"sha256": digest(OTHER, "a")}]}, "invalid_api_key"),
         ({"disabled": True}, "invalid_api_key"),
         ({"expires": "2020-01-01T00:00:00Z"}, "invalid_api_key"),
         ({"grants": [{"name": "else"}]}, "permission_denied"),

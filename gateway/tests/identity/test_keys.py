@@ -1,42 +1,26 @@
 """docs/concepts/identity.md: what counts as a key, which LLMKey it is of, and that a wrong one tells nothing."""
 
-from collections.abc import Mapping
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.tests.keys import digest, key_text, llm_key
+from gateway.tests.keys import NOW, digest, judged, key_text, keys, llm_key
 from llmendpoint_gateway.core.identity.authentication import Authentication, identify
 from llmendpoint_gateway.core.identity.credentials import HEADERS, LONGEST, Malformed, find_key, proof_of
 from llmendpoint_gateway.core.identity.grants import ANONYMOUS, Identity
 from llmendpoint_gateway.core.identity.key_objects import Key, parse_key
-from llmendpoint_gateway.core.identity.keys import MOST_CANDIDATES, Denied, Keys, Reason
+from llmendpoint_gateway.core.identity.keys import Denied, Keys, Reason
 from llmendpoint_gateway.core.identity.priority import Priority
 from llmendpoint_gateway.errors import MalformedObject
 
 TEXT = key_text()
 OTHER = key_text(TEXT[4:20])  # of the same id
-NOW = 1_800_000_000.0  # in January 2027
 PAST, FUTURE = "2026-01-01T00:00:00Z", "2028-01-01T00:00:00Z"
-
-
-def keys(*bodies: Mapping[str, object]) -> Keys:
-    table = Keys()
-    for body in bodies:
-        table.put(parse_key(body))
-    return table
-
-
-def judged(table: Keys, text: str = TEXT, now: float = NOW) -> str | Reason:
-    """The LLMKey, or the reason."""
-    found = table.judge(proof_of(text.encode()), now)
-    return found.key if isinstance(found, Identity) else found.reason
 
 
 def test_a_key_is_known_by_its_hash_and_another_of_its_id_is_not() -> None:
     table = keys(llm_key(TEXT))
-    assert judged(table) == "team/ci"
+    assert judged(table, TEXT) == "team/ci"
     assert judged(table, OTHER) is Reason.UNKNOWN
     assert judged(table, key_text()) is Reason.UNKNOWN
 
@@ -60,7 +44,7 @@ def test_a_rotated_key_has_two_texts_until_the_old_one_expires() -> None:
     ],
 )
 def test_a_key_that_is_over_lets_nobody_in(spec: dict[str, object], reason: Reason) -> None:
-    assert judged(keys(llm_key(TEXT, **spec))) is reason
+    assert judged(keys(llm_key(TEXT, **spec)), TEXT) is reason
 
 
 def test_the_log_learns_which_llmkey_was_over() -> None:
@@ -69,26 +53,70 @@ def test_the_log_learns_which_llmkey_was_over() -> None:
     )
 
 
-def test_a_copy_of_an_llmkey_does_not_take_its_callers_over_in_whatever_order_they_come() -> None:
-    own = llm_key(TEXT)
-    copies = [llm_key(TEXT, f"copy{n}", "evil", "2026-05-01T00:00:00Z") for n in range(2 * MOST_CANDIDATES)]
-    assert judged(keys(own, *copies)) == judged(keys(*copies, own)) == "team/ci"
-    revoked = llm_key(TEXT, disabled=True)
-    assert judged(keys(*copies, revoked)) is Reason.DISABLED
+@settings(max_examples=200)
+@given(st.lists(st.tuples(st.booleans(), *[st.integers(0, 2)] * 4), max_size=30))
+def test_in_whatever_order_llmkeys_come_and_go_the_oldest_with_the_key_decides(
+    changes: list[tuple[bool, int, int, int, int]],
+) -> None:
+    table, known, texts = Keys(), dict[str, tuple[str, str, int]](), [TEXT, OTHER, key_text()]
+    for put, namespace, name, age, text in changes:
+        key = f"{namespace}/{name}"
+        if put:
+            known[key] = (f"202{age}-01-01T00:00:00Z", key, text)
+            table.put(parse_key(llm_key(texts[text], str(name), str(namespace), known[key][0])))
+        elif known.pop(key, None):
+            table.drop(key)
+    assert sorted(table.names) == sorted(known)
+    for number, text in enumerate(texts):
+        oldest = min((one[:2] for one in known.values() if one[2] == number), default=("", Reason.UNKNOWN))
+        assert judged(table, text) == oldest[1]
 
 
 def test_of_two_made_in_the_same_second_the_first_by_name_is_the_one() -> None:
-    assert judged(keys(llm_key(TEXT, "b"), llm_key(TEXT, "a"))) == "team/a"
+    assert judged(keys(llm_key(TEXT, "b"), llm_key(TEXT, "a")), TEXT) == "team/a"
+
+
+def test_of_several_llmkeys_of_a_namespace_with_one_hash_the_oldest_decides() -> None:
+    younger = llm_key(TEXT, "again", created="2026-05-01T00:00:00Z")
+    table = keys(younger, llm_key(TEXT, disabled=True))
+    assert judged(table, TEXT) is Reason.DISABLED
+    table.drop("team/ci")
+    assert judged(table, TEXT) == "team/again"
+
+
+def test_an_llmkey_that_is_made_anew_under_another_name_may_have_the_same_id() -> None:
+    table = keys(llm_key(TEXT, "old"), llm_key(OTHER, "new", created="2026-05-01T00:00:00Z"))
+    assert (judged(table, TEXT), judged(table, OTHER)) == ("team/old", "team/new")
 
 
 def test_there_is_room_for_so_many_keys_and_the_place_of_a_dropped_one_is_free_again() -> None:
     table = Keys(most=2)
-    rest = [parse_key(llm_key(key_text(), f"k{n}")) for n in range(3)]
+    rest = [parse_key(llm_key(key_text(), "k", f"n{n}")) for n in range(3)]
     assert [table.put(one) for one in rest] == [True, True, False]
     assert (len(table), table.left_out) == (2, 1)
-    table.drop("team/k0")
+    table.drop("n0/k")
     assert table.put(rest[2])
     assert (len(table), table.left_out) == (2, 0)
+
+
+def test_a_namespace_takes_half_of_the_room_at_most() -> None:
+    table = Keys(most=10)
+    greedy = [table.put(parse_key(llm_key(key_text(), f"k{n}", "evil"))) for n in range(20)]
+    assert greedy == [True] * 5 + [False] * 15
+    assert all(table.put(parse_key(llm_key(key_text(), f"k{n}"))) for n in range(5))
+    table.drop("evil/k0")
+    assert table.put(parse_key(llm_key(key_text(), "k9", "evil")))
+
+
+def test_large_llmkeys_take_the_room_of_several() -> None:
+    """The largest that the CRD allows has half a megabyte: 2,000 of these would fill the picker's memory."""
+    grant = {"matchLabels": {f"{n}{'x' * 300}": "y" * 63 for n in range(16)}}
+    table = Keys(most=1000)
+    taken = [table.put(parse_key(llm_key(key_text(), f"k{n}", grants=[grant] * 64))) for n in range(10)]
+    assert taken == [True] + [False] * 9
+    table.drop("team/k0")
+    usual = [{}, {"namespace": "other", "name": "chat"}, {"matchLabels": {"tier": "gold"}}]
+    assert all(table.put(parse_key(llm_key(key_text(), f"u{n}", grants=usual))) for n in range(500))
 
 
 def test_an_unchanged_llmkey_stays_the_same_identity_and_a_changed_one_does_not() -> None:

@@ -78,7 +78,7 @@ class Acknowledging(Ads):
 
     def __init__(self) -> None:
         super().__init__()
-        self.acknowledged_generation = 1
+        self.acknowledged_generation, self.started = 1, True
         self.held: dict[str, frozenset[str]] = {}
 
     def addresses(self, cluster: str) -> frozenset[str]:

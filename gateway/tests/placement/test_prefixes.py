@@ -1,13 +1,16 @@
 """docs/concepts/gateway.md, "Where the prefix lies": what the gateway remembers of prompts is bounded, and never another pod's."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, precondition, rule
 
+from gateway.tests.one_endpoint import CHAT
 from gateway.tests.placement.engines import CLUSTER, endpoint_of, replica
 from llmendpoint_gateway.core.endpoint.objects import Replica
-from llmendpoint_gateway.core.endpoint.view import View, change_view
+from llmendpoint_gateway.core.endpoint.view import Part, View, change_view
 from llmendpoint_gateway.core.placement import prefixes as module
 from llmendpoint_gateway.core.placement.prefixes import Laid, Match, Prefixes
 from llmendpoint_gateway.core.request.prompt import BLOCKS, Prompt, make_chain
@@ -152,6 +155,91 @@ def test_what_is_used_again_and_again_stays_and_the_rest_is_forgotten_in_bounded
     assert known.matches("hot " * 300) == [(1024, {A})]
     assert known.matches("1 " * 3000) == []
     assert known.matches("24999 " * 3000) == [(16384, {A})]
+
+
+class Several:
+    """Prefixes of several endpoints with a replica each."""
+
+    def __init__(self, count: int) -> None:
+        self.prefixes, self.view = Prefixes(), View()
+        self.be(count)
+
+    def be(self, count: int) -> None:
+        keys = {f"a/e{n}" for n in range(count)} | set(self.view.endpoints)
+        one = {
+            f"a/e{n}": Part(replace(CHAT, name=f"e{n}", served_names=(f"e{n}",)), {"r1": (replica(n),)})
+            for n in range(count)
+        }
+        view = change_view(self.view, {key: one.get(key, Part(None, {})) for key in keys})
+        self.prefixes.change(self.view, view, keys)
+        self.view = view
+
+    def lay(self, number: int, text: str) -> None:
+        self.prefixes.lay(f"a/e{number}/r1", "", prompt_of(text), replica(number).address)
+
+    def knows(self, number: int, text: str) -> bool:
+        cluster = f"a/e{number}/r1"
+        among = sum(self.prefixes.bits(cluster).values())
+        return any(self.prefixes.matches(cluster, "", prompt_of(text), among))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Links that there is room for."""
+    monkeypatch.setattr(module, "MOST_LINKS", 128)
+    monkeypatch.setattr(module, "MOST", 2 * module.SHARDS * 128)
+    monkeypatch.setattr(module, "AT_ONCE", 64)
+    return module.MOST
+
+
+def test_a_flood_of_prompts_for_one_endpoint_costs_no_other_endpoint_what_it_knows(small: int) -> None:
+    known = Several(50)
+    for number in range(1, 50):
+        known.lay(number, f"{number} " * 200)
+    for n in range(3 * small):
+        known.lay(0, f"{n} flood " * 300)
+        assert len(known.prefixes) <= small
+    assert all(known.knows(number, f"{number} " * 200) for number in range(1, 50))
+    assert known.knows(0, f"{3 * small - 1} flood " * 300)
+    assert not known.knows(0, "0 flood " * 300)
+
+
+def test_many_endpoints_share_the_room_and_each_knows_its_latest_prompts(small: int) -> None:
+    known = Several(100)
+    for n in range(100 * 60):
+        known.lay(n % 100, f"{n} " * 200)
+        assert len(known.prefixes) <= small
+    assert len(known.prefixes) > small // 2
+    assert all(known.knows(n % 100, f"{n} " * 200) for n in range(100 * 58, 100 * 60))
+
+
+def test_what_endpoints_knew_that_are_gone_is_forgotten_first(small: int) -> None:
+    known = Several(3)
+    for n in range(small):
+        known.lay(n % 2, f"{n} " * 200)
+    known.be(1)
+    known.be(3)
+    kept = [n for n in range(0, small, 2) if known.knows(0, f"{n} " * 200)]
+    for n in range(small // 12):
+        known.lay(2, f"{n} new " * 200)
+        assert len(known.prefixes) <= small
+    assert [n for n in kept if not known.knows(0, f"{n} " * 200)] == []
+    assert not any(known.knows(1, f"{n} " * 200) for n in range(1, small, 2))
+
+
+def test_endpoints_that_come_and_go_leave_nothing_behind() -> None:
+    known = Several(2)
+    for n in range(100):
+        known.lay(1, f"{n} " * 200)
+        known.be(1)
+        for prompt in range(module.SHARDS):
+            known.lay(0, f"{prompt} " * 200)
+        known.be(2)
+    assert not known.prefixes._gone
+    known.be(1)
+    for prompt in range(module.SHARDS):
+        known.lay(0, f"{prompt} " * 200)
+    assert len(known.prefixes) <= 8 * module.SHARDS, "those of one endpoint"
 
 
 class Machine(RuleBasedStateMachine):

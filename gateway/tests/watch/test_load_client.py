@@ -147,6 +147,27 @@ async def test_a_replica_that_does_not_answer_is_given_up_and_a_late_answer_of_i
     assert replica.connections == 2
 
 
+async def test_a_pod_that_takes_over_an_address_is_asked_and_the_question_to_the_one_before_is_dropped(
+    asker: Asker,
+) -> None:
+    ended = []
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        ended.append(writer)
+
+    replica = Replica(silent)
+    address = await listening(replica)
+    for _ in range(2):
+        asker.client.ask(address)
+        await asyncio.sleep(0.05)
+    assert replica.connections == 2
+    assert ended == replica.writers[:1]
+    asker.late += TIMEOUT_SECONDS
+    asker.client.sweep()
+    assert await asker.told(address) is None
+
+
 async def test_nobody_listens(asker: Asker) -> None:
     server = await asyncio.start_server(Replica(answers).serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

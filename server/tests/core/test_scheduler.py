@@ -427,3 +427,27 @@ def test_what_does_not_fit_the_model_is_refused_where_the_request_is_admitted(
     (end,) = make_scheduler().add(Request("a", (1, 2), SamplingParams(2, **asked)), seed=0)
     assert end.finish is FinishReason.FAILED
     assert why in end.detail
+
+
+def test_a_step_begins_ahead_while_a_waiting_request_finds_no_pages_and_not_once_pages_are_freed() -> None:
+    """Else no step would in a full cache, for as long as requests wait."""
+    scheduler, machine = make_scheduler(pages=12), Machine(2)
+    for name, prompt, tokens in (
+        ("short", (5,), 4),
+        ("long", (4,), 20),
+        ("large", (1, 2, 3, 4) * 4 + (1,), 2),
+    ):
+        scheduler.add(request(name, prompt, tokens), seed=0)
+    batch = scheduler.schedule(0.0)
+    scheduler.update(batch, machine.run(batch), 0.0)
+    begun = []
+    for _ in range(3):
+        batch = scheduler.schedule(0.0)
+        result, following = machine.run(batch), scheduler.ahead(batch)
+        assert following is not None
+        scheduler.update(batch, result, 0.0)
+        begun.append((scheduler.running, scheduler.ahead(following) is not None))
+    assert begun == [(2, True), (2, True), (1, False)]
+    assert scheduler.waiting == 1
+    ends = finish_all(scheduler, machine)
+    assert [len(ends[name][0]) for name in ("long", "large")] == [16, 2]

@@ -134,6 +134,18 @@ def test_a_sequence_that_is_longer_than_the_draft_models_has_no_guesses(
     assert follower.propose([3] * 126, 5) == ()
 
 
+def test_its_tables_have_their_size_from_the_start(model_folder: Callable[[str], Path]) -> None:
+    """Kernels for decodes are compiled for the width of the tables: on CUDA each width that comes later costs a second of all requests."""
+    folder = model_folder("llama")
+    bench = Bench(folder, draft_model_path=str(folder))
+    engine = drafting(bench)
+    inputs = drafts_of(bench).runner.backend._inputs  # type: ignore[attr-defined]  # of every backend
+    before = inputs.tables.data_ptr(), inputs._numbers.tensor.data_ptr()
+    generate(engine, prompts((5, 100)), greedy(2))
+    assert engine.scheduler.counters.drafts
+    assert (inputs.tables.data_ptr(), inputs._numbers.tensor.data_ptr()) == before
+
+
 def test_another_vocabulary_or_tokenizer_is_refused_at_start(
     model_folder: Callable[[str], Path], tmp_path: Path
 ) -> None:

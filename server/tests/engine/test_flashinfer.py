@@ -28,6 +28,12 @@ CAPPED = Rules(0.2, 20, 5.0, None)
 SINKS = Rules(0.2, None, None, torch.zeros(4))
 
 
+@pytest.fixture(autouse=True)
+def _no_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's kernels serve first."""
+    monkeypatch.setattr("llmendpoint_server.engine.attention.triton.missing", "triton is not installed")
+
+
 class Wrapper:
     """What FlashInfer's wrapper of this name computes, in plain operators."""
 

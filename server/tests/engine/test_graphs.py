@@ -325,3 +325,31 @@ def test_a_launch_that_fails_costs_no_request_a_token(make_engine: Callable[...,
     graphs.launch = failing
     assert answers(engine, sampling) == answers(make_engine("llama", None), sampling)
     assert len(calls) > NEW_TOKENS
+
+
+def test_a_request_alone_outlives_a_launch_ahead_that_fails(make_engine: Callable[..., Engine]) -> None:
+    """Its own step is computed: what failed is the next one, which is tried again."""
+    engine = make_engine("llama", Recorder(), ahead=True)
+    graphs = engine.runner._graphs  # type: ignore[attr-defined]  # a ModelRunner
+    launch, failed = graphs.launch, []
+
+    def failing(batch: Any, after: Any = None) -> Any:
+        if after is not None:
+            failed.append(batch)
+            raise RuntimeError("no memory")
+        return launch(batch)
+
+    graphs.launch = failing
+    alone = Request("alone", (5, 6, 7), SamplingParams(9, temperature=0, ignore_eos=True))
+    engine.add(alone)
+    steps = 0
+    outputs: list[RequestOutput] = []
+    while not engine.scheduler.idle:
+        outputs += engine.step()
+        steps += 1
+    plain = make_engine("llama", None)
+    plain.add(alone)
+    assert not any(output.detail for output in outputs)
+    assert tokens_of(engine, outputs) == tokens_of(plain)
+    assert len(failed) == 7, "each step but the prompt's and the last"
+    assert steps == 9, "no step is computed again"

@@ -27,14 +27,18 @@ from llmendpoint_server import protocol
 from llmendpoint_server.core.batch import Batch, Scheduled
 from llmendpoint_server.core.request import FinishReason, Request, SamplingParams
 from llmendpoint_server.core.sequence import Sequence
+from llmendpoint_server.engine.attention.base import Backend
+from llmendpoint_server.engine.attention.cache import PagedCache
+from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.bring_up import load
 from llmendpoint_server.engine.loading import open_folder
 from llmendpoint_server.engine.loop import Engine as Loop
 from llmendpoint_server.engine.loop import make_scheduler
 from llmendpoint_server.engine.parallel import group as groups
-from llmendpoint_server.engine.parallel import ranks
+from llmendpoint_server.engine.parallel import ranks, worker
 from llmendpoint_server.engine.parallel.dividing import DIVIDED, check_divisible
 from llmendpoint_server.engine.parallel.messages import Kind, Line
+from llmendpoint_server.engine.preparing import Prepared
 from llmendpoint_server.errors import BadConfiguration, ModelNotFound
 from server.tests.engine.engine_process import LIMIT_SECONDS, Engine, ends
 from server.tests.engine.test_tokens import NEW_TOKENS, PAGE_BYTES, prompts
@@ -368,6 +372,25 @@ def test_a_step_that_raises_fails_alone_where_all_ranks_raised_alike_or_were_not
     worker.theirs.stream.setblocking(False)
     with pytest.raises(EOFError):  # nothing is there to read
         worker.theirs.receive()
+
+
+def test_all_ranks_have_room_for_the_largest_steps_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for decodes are compiled for the width of the tables: on CUDA each width that comes later costs a second of all requests."""
+    backends: list[Gathered] = []
+
+    def make(pages: int) -> Backend:
+        backends.append(Gathered(pages, 16, torch.device("cpu"), torch.float32))
+        return backends[-1]
+
+    there, group = Listening(), groups.Group(0, 2, torch.device("cpu"))
+    leader = ranks.Ranks(group, [there])
+    leader.reserve(leader.leading(make)(9), 3, 40, 100)
+    there.line.stream.close()
+    monkeypatch.setattr("gc.freeze", lambda: None)
+    prepared = Prepared(None, PagedCache(1, 16), make, None, {})  # type: ignore[arg-type]  # no step is computed
+    with pytest.raises(EOFError):
+        worker._compute(there.theirs, prepared, group)
+    assert [tuple(one._inputs.tables.shape) for one in backends] == [(3, 7), (3, 7)]
 
 
 def test_numbers_that_divide_are_taken(model_folder: Callable[[str], Path]) -> None:

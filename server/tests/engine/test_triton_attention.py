@@ -21,6 +21,7 @@ from llmendpoint_server.engine.attention.gathered import Gathered
 from llmendpoint_server.engine.attention.trial import fails
 from llmendpoint_server.engine.attention.triton import Triton, lacks
 from llmendpoint_server.engine.attention.varlen import Varlen
+from llmendpoint_server.engine.triton import can_launch_ahead
 from llmendpoint_server.engine.triton.decode import split
 
 CPU, CUDA, FLOAT = torch.device("cpu"), torch.device("cuda"), torch.float32
@@ -156,3 +157,23 @@ def test_without_triton_another_backend_serves(monkeypatch: pytest.MonkeyPatch) 
     made = choose(Needs(CUDA, torch.bfloat16, (layer(),), (PLAIN,)), None)
     assert isinstance(made, partial)
     assert made.func is Varlen
+
+
+def test_on_cuda_they_serve_first_also_with_sinks_and_soft_caps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choice, "fails", lambda *_: None)
+    rules = Rules(0.2, 20, 5.0, torch.zeros(4))
+    made = choose(Needs(CUDA, torch.bfloat16, (layer(), layer()), (PLAIN, rules)), None)
+    assert isinstance(made, partial)
+    assert made.func is Triton
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "can"), [((9, 0), None, True), ((8, 9), None, False), ((9, 4), "7.2", False)]
+)
+def test_kernels_are_launched_ahead_on_nvidia_devices_from_hopper_on(
+    capability: tuple[int, int], hip: str | None, can: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An MI300X counts as a CUDA device of compute capability 9.4, and has no such launch: no kernel would compile."""
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda _: capability)
+    monkeypatch.setattr("torch.version.hip", hip)
+    assert can_launch_ahead(CUDA) is can

@@ -24,6 +24,12 @@ PLAIN = Rules(0.2, None, None, None)
 WINDOW = Rules(0.2, 20, None, None)
 
 
+@pytest.fixture(autouse=True)
+def _no_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton's kernels serve first."""
+    monkeypatch.setattr("llmendpoint_server.engine.attention.triton.missing", "triton is not installed")
+
+
 def layer(kv_heads: int = 2, key_dim: int = 16, value_dim: int = 16) -> LayerCache:
     key, value = (torch.zeros(1, kv_heads, 1, dim) for dim in (key_dim, value_dim))
     return PagedCache(1, 16).layer(0, key, value, None)

@@ -44,9 +44,10 @@ def key_text(key_id: str, secret: str) -> str:
     return f"llm_{key_id}_{secret}"
 
 
-def hash_of(text: str) -> str:
-    """What the cluster keeps of it."""
-    return hashlib.sha256(text.encode()).hexdigest()
+def hash_of(text: str, namespace: str) -> str:
+    """What an LLMKey of this namespace has of it. In another namespace it is the hash of no key, so a copy lets nobody in."""
+    inner = hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(f"{namespace}/{inner}".encode()).hexdigest()
 
 
 def parse_duration(text: str, option: str) -> timedelta:
@@ -100,7 +101,7 @@ def make_key(namespace: str, name: str, key_id: str, text: str, **spec: Any) -> 
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "id": key_id,
-            "hashes": [{"sha256": hash_of(text)}],
+            "hashes": [{"sha256": hash_of(text, namespace)}],
             **{field: value for field, value in spec.items() if value is not None},
         },
     }
@@ -120,7 +121,7 @@ def rotated(key: Object, text: str, now: datetime, keep: timedelta) -> list[Json
             f"{full_name(key)}: {len(older)} older keys of it are still accepted, and a key has at most {MOST_HASHES}; "
             f"wait until {first}, or use --keep 0 to refuse all of them at once"
         )
-    return [{"sha256": hash_of(text)}, *older]
+    return [{"sha256": hash_of(text, namespace_of(key))}, *older]
 
 
 def with_hashes(key: Object, hashes: list[Json]) -> Json:

@@ -12,6 +12,7 @@ from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
 from llmendpoint_gateway.serve.metrics import OF_ENDPOINT, OF_REVISION, PREFIX, Refusals
 from llmendpoint_gateway.serve.placement.control import Control
+from llmendpoint_gateway.serve.registry_page import LINES
 
 
 class StateCollector(Collector):
@@ -37,6 +38,11 @@ class StateCollector(Collector):
                 "acknowledged_generation",
                 "Number of the configuration that Envoy accepted last",
                 self._ads.acknowledged_generation,
+            ),
+            (
+                "started",
+                "1 once Envoy has had a whole configuration since the picker started; before, no request is served",
+                self._ads.started,
             ),
             ("envoy_connected", "1 while Envoy is connected to the picker", self._ads.connected),
             (
@@ -161,11 +167,13 @@ class StateCollector(Collector):
             ("in_flight", "Requests in flight at a replica", self._placement.in_flight),
             ("sockets", "Open WebSockets of a replica", self._placement.sockets),
         ):
-            gauge = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=(*OF_REVISION, "address"))
-            for cluster, counts in taken.counts.items():
-                for address, count in counts.items():
+            # A list, because they change while the page is written.
+            rows = [(cluster, *one) for cluster, counts in taken.counts.items() for one in counts.items()]
+            for start in range(0, max(1, len(rows)), LINES):
+                gauge = GaugeMetricFamily(f"{PREFIX}{name}", text, labels=(*OF_REVISION, "address"))
+                for cluster, address, count in rows[start : start + LINES]:
                     gauge.add_metric([*cluster.split("/"), address], count)
-            yield gauge
+                yield gauge
 
 
 class KeyCollector(Collector):

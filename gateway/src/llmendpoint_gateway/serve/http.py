@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 from orjson import JSONDecodeError, dumps, loads
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry
 
 from llmendpoint_gateway.errors import EnvoyAway
 from llmendpoint_gateway.serve.collectors import EnvoyCollector
@@ -16,6 +16,7 @@ from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.identity.token_reviews import Callers
 from llmendpoint_gateway.serve.placement.control import Control
 from llmendpoint_gateway.serve.placement.demand_stream import DemandStream
+from llmendpoint_gateway.serve.registry_page import in_pieces, registry_pieces
 from llmendpoint_gateway.serve.request_page import requests_page
 from llmendpoint_gateway.serve.state import describe
 
@@ -91,11 +92,9 @@ class Pages:
 
     async def metrics(self, _request: web.Request) -> web.Response:
         await self.of_envoy.read(self.envoy)
+        state = await in_pieces(registry_pieces(self.registry))
         requests = await requests_page(self.envoy, self.control.placement)
-        return web.Response(
-            body=generate_latest(self.registry) + requests.encode(),
-            headers={"Content-Type": CONTENT_TYPE_LATEST},
-        )
+        return web.Response(body=(state + requests).encode(), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def make_app(pages: Pages) -> web.Application:

@@ -5,7 +5,6 @@ interpreter from the decisions for 5 ms at a time. So the lines are rewritten, i
 requests are decided in between.
 """
 
-import asyncio
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,10 +24,9 @@ from llmendpoint_gateway.core.placement.placement import Placement
 from llmendpoint_gateway.errors import EnvoyAway
 from llmendpoint_gateway.serve.envoy.envoy_stats import EnvoyStats
 from llmendpoint_gateway.serve.metrics import OF_ENDPOINT, OF_REVISION, PREFIX
+from llmendpoint_gateway.serve.registry_page import LINES, in_pieces
 
 T = TypeVar("T")
-LINES = 200
-"""Of a piece."""
 Known = Mapping[str, Collection[str]]
 """Endpoint -> revisions. Envoy keeps what it counted for others, that are gone; it is left out."""
 
@@ -83,11 +81,7 @@ async def requests_page(envoy: EnvoyStats, placement: Placement) -> str:
         text = await envoy.requests()
     except EnvoyAway:
         return ""
-    found = []
-    for piece in pieces(text, known_revisions(placement)):
-        found.append(piece)
-        await asyncio.sleep(0)
-    return "".join(found)
+    return await in_pieces(pieces(text, known_revisions(placement)))
 
 
 def known_revisions(placement: Placement) -> Known:

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import aiohttp
 import orjson
 import structlog
+from aiohttp.http_exceptions import LineTooLong
 
 from llmendpoint_gateway.access import Access
 from llmendpoint_gateway.core.endpoint.objects import (
@@ -143,6 +144,8 @@ class Follower(ABC, Generic[Item]):
                         raise Expired
                     raise aiohttp.ClientError(event["object"].get("message", "watch error"))
                 yield event["type"], event["object"]
+        except LineTooLong:  # an object as large as nobody expects; a list has no lines
+            raise Expired from None
         finally:
             response.close()
 

@@ -25,7 +25,9 @@ class LoadClient:
         self._kept: dict[str, tuple[_Connection, float]] = {}
 
     def ask(self, address: str) -> None:
-        """Ask the replica at this address (`ip:port`), which is not being asked already."""
+        """Ask the replica at this address (`ip:port`). What was asked of a pod that had the address before is dropped."""
+        if left := self._asking.pop(address, None):
+            left[0].close()
         found = self._kept.pop(address, None)
         connection = found[0] if found else _Connection(self, address)
         self._asking[address] = (connection, self._clock())

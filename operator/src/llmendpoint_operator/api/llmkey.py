@@ -33,8 +33,8 @@ KEY_TEXT_RULE = rule(
 )
 HASH_RULE = rule(
     f"self.startsWith('llm_') || self.matches('{HASH_FORM}')",
-    "spec.hashes: sha256 must be the SHA-256 of the whole key, 64 characters of 0-9 and a-f; `kubectl llm keys create` "
-    "makes it",
+    "spec.hashes: sha256 must be a SHA-256, 64 characters of 0-9 and a-f; `kubectl llm keys create` makes it from the "
+    "key and the namespace",
 )
 GRANT_RULE = rule(
     "!has(self.name) || !has(self.matchLabels)",
@@ -77,7 +77,8 @@ class KeyHash(ApiModel):
     sha256: Annotated[
         str, Field(min_length=1, max_length=128, json_schema_extra=rules(KEY_TEXT_RULE, HASH_RULE))
     ]
-    """SHA-256 of the whole key, from `llm_` to its last character, as 64 lower-case hexadecimal digits."""
+    """Hash of the key in this namespace: SHA-256 of the text `NAMESPACE/HASH`, where HASH is the SHA-256 of the whole key, from
+    `llm_` to its last character. Both as 64 lower-case hexadecimal digits. In another namespace it is the hash of no key."""
     expires: Time | None = None
     """Time from which this key text is refused; for example `2027-01-01T00:00:00Z`. `kubectl llm keys rotate` sets it for the
     old key text. If not set, `spec.expires` applies alone."""

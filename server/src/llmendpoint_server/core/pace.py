@@ -16,6 +16,9 @@ prompts fills first: steps with few rows are the least efficient ones.
   another reason does not count for much. A step with few prompt tokens says little about c.
 - F, and c with it, follow the last steps with prompts, if some of them had 1.5 times as many prompt tokens as others: c is the slope
   between the halves with fewer and with more of them, F the median of what is left.
+- F and c are told apart badly where steps differ for other reasons, too: the later tokens of a long prompt take longer. But no
+  step takes more for each of its prompt tokens, F included, than a smaller one. So beside D it may take the larger of (S - 1) x D and
+  2 x F at the rate of the largest of the last steps. When F and c are right, that is the p above.
 
 Until both are known there is no bound. The allowance is never below 1/32 of the step's budget, so prompts go on. Pure:
 all times are arguments, in seconds.
@@ -32,6 +35,7 @@ MIXED_IN_A_ROW = 16
 _DECODES_KEPT = 5
 _MIXED_KEPT = 16
 _SPREAD = 1.5
+_LARGEST = 4
 _LEAST_SHARE = 32
 _MOST_CHANGE = 2.0
 
@@ -64,9 +68,18 @@ class Pace:
         if not decoding or not self._decodes or not self._per_token:
             return self._budget
         stretch = max(STRETCH, 1 + FILL * prompts / decoding)
-        beside = (stretch - 1) * self._decode_seconds(decoding) - self._fixed
-        wanted = max(beside, self._fixed) / self._per_token
+        beside = max((stretch - 1) * self._decode_seconds(decoding), 2 * self._fixed)
+        wanted = (beside - self._fixed) / self._per_token
+        if (each := self._seconds_each()) > 0:
+            wanted = min(wanted, beside / each)
         return int(min(max(wanted, self._least), self._budget))
+
+    def _seconds_each(self) -> float:
+        """Of a prompt token of the largest of the last steps, F included; 0 while unknown."""
+        if len(self._mixed) < _MIXED_KEPT // 2:
+            return 0.0
+        largest = sorted(self._mixed, key=lambda step: step[0])[-_LARGEST:]
+        return median(seconds / tokens for tokens, seconds in largest)
 
     def _decode_seconds(self, decoding: int) -> float:
         """D for so many rows."""

@@ -45,6 +45,8 @@ class Planning:
         self._counters = counters
         self._scorable = 0
         """positions of prompts that the step may still score"""
+        self._short: tuple[Sequence, int] | None = None
+        """the waiting sequence that found too few pages in the last step that was scheduled, and how many there were"""
 
     def rows(self, now: float) -> list[Scheduled]:
         """The rows of the next step. Some may be of sequences that have ended since they were scheduled."""
@@ -73,8 +75,7 @@ class Planning:
         that ends meanwhile has a row that nobody reads."""
         running, rows = self._members.running, list[Scheduled]()
         going = [row for row in batch.rows if row.sequence.status is Status.RUNNING]
-        may_begin = len(running) < self._config.max_num_seqs and self._members.waiting.first is not None
-        if may_begin or len(going) < len(running) or self._drafting.room(going, 1) > 0:
+        if self._may_begin() or len(going) < len(running) or self._drafting.room(going, 1) > 0:
             return []
         needs: list[tuple[Scheduled, int]] = []
         for row in going:
@@ -97,6 +98,18 @@ class Planning:
             rows.append(Expected(row.sequence, row.start + 1, 1))
         return rows
 
+    def _may_begin(self) -> bool:
+        """Whether a waiting sequence might begin in the next step. One that found too few pages finds them when there are more."""
+        first = self._members.waiting.first
+        if first is None or len(self._members.running) >= self._config.max_num_seqs:
+            return False
+        return self._short is None or self._short[0] is not first or self._free > self._short[1]
+
+    @property
+    def _free(self) -> int:
+        """Pages for a waiting sequence: one is left for each running sequence's next tokens."""
+        return self._blocks.available - len(self._members.running)
+
     def _needs(self, sequence: Sequence, tokens: int) -> int:
         """Pages for the first `tokens` tokens, beside those that it has."""
         return -(-tokens // self._blocks.page_size) - len(sequence.table)
@@ -104,7 +117,7 @@ class Planning:
     def _begin(self, budget: int, rows: list[Scheduled], now: float) -> int:
         """Start waiting sequences, in their order; returns how many tokens they take."""
         members, left = self._members, budget
-        self._admission.short_of_pages = False
+        self._admission.short_of_pages, self._short = False, None
         while left and len(members.running) < self._config.max_num_seqs:
             sequence = members.waiting.first
             if sequence is None:
@@ -114,6 +127,8 @@ class Planning:
                 left -= members.guard(self._go_on, sequence, left, rows) or 0
             elif admitted is not None:
                 self._admission.short_of_pages = True
+                # With a window a smaller step needs fewer pages, so that there might be enough in the next one.
+                self._short = (sequence, self._free) if self._config.sliding_window is None else None
                 break
         return budget - left
 

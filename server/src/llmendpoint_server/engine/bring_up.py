@@ -123,7 +123,9 @@ def _load(
     ends = loading.eos_token_ids(model)
     masks = Masks(lambda: make_tokenizer(folder.path, vocab_size, ends), usable_threads(), vocab_size)
     runner = ModelRunner(model, make_backend(pages + 1), kernels, masks, stack, ranks)
-    if device.type == "cuda" and runner.backend.captures and ranks is None:
+    if ranks is not None:
+        ranks.reserve(runner.backend, max_num_seqs, max_batched_tokens, max_model_len)
+    elif device.type == "cuda" and runner.backend.captures:
         runner.capture(CudaRecorder(device), max_num_seqs, max_batched_tokens, max_model_len)
     info = ModelInfo(
         architecture=folder.architecture,

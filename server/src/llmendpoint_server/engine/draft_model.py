@@ -35,6 +35,9 @@ class DraftModel:
 
     def __init__(self, runner: ModelRunner, blocks: BlockManager, longest: int) -> None:
         self.runner, self.blocks, self.longest = runner, blocks, longest
+        runner.backend.reserve(
+            1, PROMPT_TOKENS_AT_ONCE, longest
+        )  # CUDA kernels are compiled for the width of its tables
         self._holders: list[weakref.ref[Follower]] = []
         """those that may hold pages, the one that drafted last at the end"""
 

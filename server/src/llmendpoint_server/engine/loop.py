@@ -125,10 +125,23 @@ class Engine:
         launched = begun[1] if begun is not None and begun[0] is batch else launcher.launch(batch)
         if launched is None:
             return self.runner.run(batch)
-        following = self.scheduler.ahead(batch)
-        if following is not None and (after := launcher.launch(following, launched)) is not None:
-            self._ahead = following, after
+        self._ahead = self._begin_after(batch, launched, launcher)
         return launcher.result(launched)
+
+    def _begin_after(
+        self, batch: Batch, launched: Launched, launcher: Launcher
+    ) -> tuple[Batch, Launched] | None:
+        """Begin the batch after `batch`, if it is known. One that raises says nothing of `batch`, whose tokens count: it is scheduled again,
+        and then the row at fault is searched for."""
+        try:
+            following = self.scheduler.ahead(batch)
+            after = None if following is None else launcher.launch(following, launched)
+        except (torch.AcceleratorError, RankEnded):
+            raise
+        except Exception as error:  # any, as in `_compute`
+            structlog.get_logger().error("a launch ahead failed", error=f"{type(error).__name__}: {error}")
+            return None
+        return None if following is None or after is None else (following, after)
 
     def _compute(self, batch: Batch) -> list[RequestOutput]:
         """A batch that raised leaves garbage only in slots that its own rows write again. The scheduler's state, the

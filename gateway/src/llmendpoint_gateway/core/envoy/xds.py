@@ -140,6 +140,19 @@ class Subscription:
         """Whether Envoy has acknowledged exactly the wanted clusters, and the wanted endpoints for each."""
         return self._kinds[CLUSTER].answered and not any(kind.differs for kind in self._kinds.values())
 
+    def decided(self) -> bool:
+        """Whether Envoy has accepted or refused each cluster and its endpoints, and has the listeners and routes. What it
+        refuses is waited for no longer: the others do not depend on it."""
+        clusters, endpoints = self._kinds[CLUSTER], self._kinds[ENDPOINTS]
+        refused = clusters.refused.keys() | endpoints.refused.keys()
+        return (
+            clusters.answered
+            and not any(self._pending.values())  # what was refused together is sent again one by one
+            and clusters.differs <= refused
+            and endpoints.differs <= refused
+            and not any(self._kinds[t].differs for t in (LISTENER, ROUTES))
+        )
+
     def publish(self, changed: Collection[str]) -> list[Response]:
         """`changed`: names of the resources that came, changed or went."""
         for kind in self._kinds.values():

@@ -18,10 +18,14 @@ USUAL = re.compile(rb"Bearer (" + FORM.pattern + rb")")
 
 
 class Proof(NamedTuple):
-    """What is kept of a key's text while its request lives: no key can be made of it."""
+    """What is kept of a key's text while its request lives: no key can be made of it. `digest`: the SHA-256 of the text, in hex."""
 
     id: str
-    digest: bytes
+    digest: str
+
+    def in_namespace(self, namespace: str) -> bytes:
+        """What an LLMKey of this namespace has of the key. A copy of it in another namespace is the hash of no key there."""
+        return hashlib.sha256(f"{namespace}/{self.digest}".encode()).digest()
 
 
 class Malformed(Exception):
@@ -52,4 +56,4 @@ def find_key(headers: Mapping[str, bytes]) -> bytes | None:
 
 
 def proof_of(text: bytes) -> Proof:
-    return Proof(text[ID].decode("ascii"), hashlib.sha256(text).digest())
+    return Proof(text[ID].decode("ascii"), hashlib.sha256(text).hexdigest())

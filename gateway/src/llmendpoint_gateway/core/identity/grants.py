@@ -35,13 +35,20 @@ class Target(Protocol):
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
     """Who sends a request. `key`: `namespace/name` of the LLMKey; empty for a caller without one. `grants`: by namespace.
-    `caller`: the number of this caller (core/identity/caller.py); 0: its address decides. An LLMKey that changes has a new identity."""
+    `caller`: the number of this caller (core/identity/caller.py); 0: its address decides. `tenant`: the number at endpoints of other
+    namespaces, the same for all keys of its own. An LLMKey that changes has a new identity."""
 
     key: str
     namespace: str
     grants: Mapping[str, tuple[Grant, ...]]
     priority: Priority
     caller: int
+    tenant: int = 0
+
+    def caller_at(self, namespace: str) -> int:
+        """The caller at an endpoint of this namespace. Whoever makes keys there may have many callers, but keys of other namespaces are to
+        take no more turns for being many."""
+        return self.caller if namespace == self.namespace else self.tenant
 
 
 ANONYMOUS = Identity("", "", {}, Priority.NORMAL, 0)

@@ -20,7 +20,7 @@ SHA256 = re.compile("[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """The SHA-256 of a key's whole text. `expires`: seconds since 1970."""
+    """What `Proof.in_namespace` makes of a key's text in the LLMKey's namespace. `expires`: seconds since 1970."""
 
     digest: bytes
     expires: float = inf

@@ -1,15 +1,18 @@
 """Which replica probably still has the beginning of a prompt in its KV cache: those that got a prompt with the same
 beginning not long ago.
 
-The table maps a link of a prompt's chain (core/request/prompt.py) to a set of replicas, as bits of a number. It has two
-generations: a link that is used goes into the new one, and when the new one is full it becomes the old one, whose links
-are forgotten. So memory is bounded, and what nobody uses any more goes first, as it does in the replicas' own caches.
-Nothing here needs to be right: a wrong entry costs a replica the computation of a prompt.
+The table of a cluster maps a link of a prompt's chain (core/request/prompt.py) to a set of replicas, as bits of a number.
+It has two generations: a link that is used goes into the new one, and when the new one is full it becomes the old one,
+whose links are forgotten. So memory is bounded, and what nobody uses any more goes first, as it does in the replicas' own
+caches. If all tables together are too large, the largest one forgets: a flood of prompts for one endpoint costs no other
+endpoint what it knows. Nothing here needs to be right: a wrong entry costs a replica the computation of a prompt.
 
 A replica's number belongs to one pod while that is ready, and no later pod gets the same one.
 """
 
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping
+from heapq import nlargest
 from typing import NamedTuple
 
 from llmendpoint_gateway.core.endpoint.view import Part, View
@@ -18,11 +21,13 @@ from llmendpoint_gateway.core.placement.routing import cluster_name
 from llmendpoint_gateway.core.request.prompt import BLOCKS, Prompt
 
 SHARDS = 16
-"""The table is divided by four bits of the link, because a large dict takes milliseconds to grow or to free."""
+"""A table is divided by four bits of the link, because a large dict takes milliseconds to grow or to free."""
 MOST_LINKS = 8192
 """Of one generation of a shard."""
 MOST = 2 * SHARDS * MOST_LINKS
-"""Links in all; they take about 20 MiB."""
+"""Links in all, and of one cluster; they take about 20 MiB."""
+AT_ONCE, TABLES = 1024, 64
+"""If all tables together are too large, about so many links are forgotten, of at most so many of the largest tables."""
 MOST_BITS = 256
 """Replicas of one cluster that have a number. Further ones are chosen by their load alone."""
 
@@ -37,24 +42,54 @@ class _Shard:
         self.new: dict[int, Bits] = {}
         self.old: dict[int, Bits] = {}
 
-    def put(self, key: int, bits: Bits) -> None:
-        if len(self.new) >= MOST_LINKS and key not in self.new:
-            self.old, self.new = self.new, {}
-        self.new[key] = bits
-
 
 class _Cluster:
     """`seed`: belongs to its links only. `bits`: address -> its bit. `pods`: address -> pod. `used`: how many bits were
-    given away under this seed. `present`: all bits. `latest`: what its prompts began with."""
+    given away under this seed. `present`: all bits. `latest`: what its prompts began with. `shards`: its table, empty before
+    its first prompt; `size`: links in it; `turn`: the shard that forgets next."""
 
-    __slots__ = ("bits", "latest", "pods", "present", "seed", "used")
+    __slots__ = ("bits", "latest", "pods", "present", "seed", "shards", "size", "turn", "used")
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self.used = self.present = 0
+        self.used = self.present = self.size = self.turn = 0
         self.latest = Latest()
         self.bits: dict[str, Bits] = {}
         self.pods: dict[str, str] = {}
+        self.shards: tuple[_Shard, ...] = ()
+
+    def get(self, key: int) -> Bits:
+        if not self.shards:
+            return 0
+        shard = self.shards[key & SHARDS - 1]
+        return shard.new.get(key, 0) | shard.old.get(key, 0)
+
+    def put(self, key: int, bits: Bits) -> None:
+        shard = self.shards[key & SHARDS - 1]
+        if key not in shard.new:
+            if len(shard.new) >= MOST_LINKS:
+                self._age(shard)
+            self.size += 1
+        shard.new[key] = bits
+
+    def put_session(self, key: int, bit: Bits) -> None:
+        """A session is at one replica."""
+        if self.shards[key & SHARDS - 1].old.pop(key, 0):
+            self.size -= 1
+        self.put(key, bit)
+
+    def forget(self, most: int) -> None:
+        """Links that were not used for long: at least one, and not many more than `most`."""
+        before = self.size
+        for turn in range(2 * SHARDS):
+            if before - self.size >= (most if turn < SHARDS else 1):
+                break
+            self._age(self.shards[self.turn])
+            self.turn = (self.turn + 1) % SHARDS
+
+    def _age(self, shard: _Shard) -> None:
+        self.size -= len(shard.old)
+        shard.old, shard.new = shard.new, {}
 
 
 class Match(NamedTuple):
@@ -78,16 +113,18 @@ NO_BITS: Mapping[str, Bits] = {}
 
 
 class Prefixes:
-    """`MOST_LINKS` and `MOST_BITS` bound it. Replicas come and go by `change`; links of no other replica are kept."""
+    """`MOST` and `MOST_BITS` bound it. Replicas come and go by `change`; links of no other replica are kept."""
 
     def __init__(self) -> None:
-        self._shards = tuple(_Shard() for _ in range(SHARDS))
         self._clusters: dict[str, _Cluster] = {}
-        self._seeds = 0
+        self._gone: deque[_Shard] = (
+            deque()
+        )  # of clusters that are gone; each prompt frees one, which takes up to a millisecond
+        self._seeds = self._links = 0
 
     def __len__(self) -> int:
-        """Links in the table."""
-        return sum(len(shard.new) + len(shard.old) for shard in self._shards)
+        """Links in all tables."""
+        return self._links
 
     def change(self, before: View, after: View, keys: Collection[str]) -> None:
         """Apply the change of these endpoints. A pod that takes over another's address, or that was not ready for a
@@ -95,7 +132,8 @@ class Prefixes:
         for key in keys:
             pods = _ready(key, after.part(key))
             for cluster in _ready(key, before.part(key)).keys() - pods.keys():
-                self._clusters.pop(cluster, None)
+                if gone := self._clusters.pop(cluster, None):
+                    self._gone.extend(gone.shards)
             for cluster, present in pods.items():
                 self._replicas(cluster, present)
 
@@ -106,9 +144,10 @@ class Prefixes:
 
     def matches(self, cluster: str, adapter: str, prompt: Prompt, among: Bits) -> Iterator[Match]:
         """The longest match first; then each shorter one that more replicas of `among` have."""
-        known, chain, shards = self._clusters.get(cluster), prompt.chain, self._shards
-        if known is None or not among:
+        known, chain = self._clusters.get(cluster), prompt.chain
+        if known is None or not among or not known.shards:
             return
+        shards = known.shards
         seed, least, most = _seed(known, adapter), 0, len(chain)
         while least < most:  # `least` links are known to match
             middle = (least + most + 1) // 2
@@ -121,7 +160,7 @@ class Prefixes:
         seen = 0
         for length in range(least, 0, -1):
             link = chain[length - 1] ^ seed
-            bits = self._get(link) & among
+            bits = known.get(link) & among
             if bits & ~seen:
                 seen |= bits
                 yield Match(BLOCKS[length - 1], bits, known.latest.share(link))
@@ -133,14 +172,21 @@ class Prefixes:
         known = self._clusters.get(cluster)
         if known is None or not prompt.session:
             return 0
-        return self._get(_of_session(prompt, known, adapter)) & among
+        return known.get(_of_session(prompt, known, adapter)) & among
 
     def lay(self, cluster: str, adapter: str, prompt: Prompt, address: str) -> Laid:
         """The prompt goes to this replica, and will lie there."""
         known = self._clusters.get(cluster)
         if known is None:
             return NOWHERE
-        bit, seed, shards = known.bits.get(address, 0), _seed(known, adapter), self._shards
+        if not known.shards:
+            known.shards = tuple(_Shard() for _ in range(SHARDS))
+        bit, seed, shards, before = (
+            known.bits.get(address, 0),
+            _seed(known, adapter),
+            known.shards,
+            known.size,
+        )
         present, most, own, longest = known.present, 0, 0, 0
         for length, link in enumerate(prompt.chain, 1):
             key = link ^ seed
@@ -152,22 +198,31 @@ class Prefixes:
                 if bits & bit:
                     own = length
             if bit & ~new:
-                shard.put(key, new | bit)
+                known.put(key, new | bit)
         if most:
             known.latest.add(longest, len(known.bits))
         if prompt.session and bit:
-            self._put_session(_of_session(prompt, known, adapter), bit)
+            known.put_session(_of_session(prompt, known, adapter), bit)
+        self._links += known.size - before
+        if self._gone:
+            gone = self._gone.popleft()
+            self._links -= len(gone.new) + len(gone.old)
+        while self._links > MOST:
+            self._forget()
         return Laid(BLOCKS[own - 1] if own else 0, own < most)
 
-    def _put_session(self, key: int, bit: Bits) -> None:
-        """A session is at one replica."""
-        shard = self._shards[key & SHARDS - 1]
-        shard.old.pop(key, None)
-        shard.put(key, bit)
-
-    def _get(self, key: int) -> Bits:
-        shard = self._shards[key & SHARDS - 1]
-        return shard.new.get(key, 0) | shard.old.get(key, 0)
+    def _forget(self) -> None:
+        """Links of the largest clusters."""
+        left = AT_ONCE
+        largest = nlargest(TABLES, self._clusters.values(), key=lambda known: known.size)
+        least = largest[0].size // 2
+        for known in largest:
+            before = known.size
+            if left <= 0 or before < least:
+                break
+            known.forget(left)
+            self._links -= before - known.size
+            left -= before - known.size
 
     def _replicas(self, cluster: str, pods: dict[str, str]) -> None:
         """These are the cluster's replicas now: address -> pod."""

@@ -80,6 +80,10 @@ class Request(NamedTuple):
     def caller(self) -> int:
         return self.head.caller
 
+    def by(self, caller: int) -> "Request":
+        """The same request of this caller."""
+        return self if caller == self.head.caller else Request(self.head._replace(caller=caller), self.body)
+
     @property
     def print_(self) -> int:
         return 0 if self.body is None else self.body.print_

@@ -39,12 +39,16 @@ class _Envoy:
 
 
 class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc]  # generated without types
-    """Holds the snapshot, and what the latest Envoy has acknowledged of it. `nacks` counts refusals."""
+    """Holds the snapshot, and what the latest Envoy has acknowledged of it. `nacks` counts refusals. `started`: an Envoy has
+    been told everything since this picker started, and has accepted what it serves with. `with_keys`: the picker asks for API keys, so
+    Envoy must do, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, with_keys: bool = False) -> None:
+        self._with_keys = with_keys
         self._news: set[str] = set()
         self._answered = asyncio.Event()
         self.nacks = 0
+        self.started = False
         self.nack: str | None = None
         self.acknowledged_generation = 0
         self._snapshot = Snapshot(0)
@@ -105,7 +109,7 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         first = await anext(requests, None)
         if first is None:
             return
-        envoy = _Envoy(_front(first.node))
+        envoy = _Envoy(_front(first.node, self._with_keys))
         of_front = {kind: {n: r.version for n, r in found.items()} for kind, found in envoy.front.items()}
         stream = Subscription({**self._versions, **of_front})
         self._streams[stream] = envoy
@@ -137,21 +141,25 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         self._answered.set()
 
     def _held(self, message: DeltaDiscoveryRequest) -> dict[str, Hashable]:
-        """What Envoy has from an earlier stream: the hosts if they are still the same, otherwise the text of the version."""
+        """What Envoy has from an earlier stream: the hosts, or the text of the version if an earlier picker sent it."""
         if message.type_url != ENDPOINTS:
             return dict(message.initial_resource_versions)
+        acknowledged: Any = self._latest.acknowledged(ENDPOINTS) if self._latest else {}
         held: dict[str, Hashable] = {}
         for name, text in message.initial_resource_versions.items():
-            hosts = self._snapshot.clusters.get(name)
-            held[name] = hosts if hosts is not None and hosts_version(hosts) == text else text
+            known = (self._snapshot.clusters.get(name), acknowledged.get(name))
+            found = (hosts for hosts in known if isinstance(hosts, tuple) and hosts_version(hosts) == text)
+            held[name] = next(found, text)
         return held
 
     def _note_acknowledged(self, stream: Subscription) -> None:
         whole = stream.holds()
         if whole:
             self.acknowledged_generation = self._snapshot.generation
-        # Until the new stream has acknowledged everything, Envoy has what the stream before it acknowledged.
-        if self._latest is not stream and (whole or self._latest is None):
+        decided = whole or stream.decided()
+        self.started = self.started or decided
+        # Until Envoy has decided about everything on the new stream, it has what it acknowledged on the one before.
+        if self._latest is not stream and (decided or self._latest is None):
             self._news.update(self._latest.acknowledged(ENDPOINTS) if self._latest else ())
             self._news.update(stream.acknowledged(ENDPOINTS))
             self._latest = stream
@@ -179,10 +187,13 @@ class Ads(ads_pb2_grpc.AggregatedDiscoveryServiceServicer):  # type: ignore[misc
         return Resource(name=name, version=hosts_version(hosts), resource=pack_endpoints(name, hosts))
 
 
-def _front(node: Node) -> dict[str, dict[str, Resource]]:
+def _front(node: Node, with_keys: bool) -> dict[str, dict[str, Resource]]:
     """By type and name, for the Envoy that says this of itself."""
     front = read_front(MessageToDict(node.metadata))
     if front is None:
+        return {}
+    if front.with_keys is not with_keys:
+        log.error("nothing is served: picker and envoy have different values of --authentication")
         return {}
     return {
         kind: {

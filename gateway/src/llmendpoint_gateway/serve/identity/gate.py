@@ -8,7 +8,7 @@ from llmendpoint_gateway.core.endpoint.permits import Permits
 from llmendpoint_gateway.core.identity.authentication import Authentication, identify
 from llmendpoint_gateway.core.identity.credentials import Proof
 from llmendpoint_gateway.core.identity.grants import Identity
-from llmendpoint_gateway.core.identity.keys import Denied, Reason
+from llmendpoint_gateway.core.identity.keys import Denied
 from llmendpoint_gateway.core.request.refusals import Rejected, keys_unread, no_valid_key, not_permitted
 from llmendpoint_gateway.core.request.request import Head
 from llmendpoint_gateway.serve.identity.known_keys import KnownKeys
@@ -43,10 +43,10 @@ class Gate:
 
     def judge(self, headers: Mapping[str, bytes], doubled: bool) -> Judged:
         found, proof = identify(self.mode, headers, doubled, self.keys.table, self._wall_clock())
+        if proof is not None and not self.keys.synced:
+            return Judged(UNREAD)  # not even by a key that is known: an older one of its namespace may follow
         if isinstance(found, Identity):
             return Judged(found, found.key, proof)
-        if found.reason is Reason.UNKNOWN and not self.keys.synced:
-            return Judged(UNREAD)
         return Judged(self._deny(found), found.key)
 
     def judge_again(self, head: Head, meant: str | Meant) -> Rejected | None:

@@ -31,7 +31,11 @@ class KnownKeys:
             self._told_full = self._told_full and self.table.left_out > 0
         elif not self._told_full:
             self._told_full = True
-            log.error("too many LLMKeys: the ones that come now let nobody in", most=MOST_KEYS, key=key.key)
+            log.error(
+                "too many LLMKeys, of this namespace or in all: the ones that come now let nobody in",
+                most=MOST_KEYS,
+                key=key.key,
+            )
 
     def drop(self, name: str) -> None:
         self.table.drop(name)

@@ -72,8 +72,8 @@ class Control:
 
     @property
     def started(self) -> bool:
-        """Whether Envoy has accepted a snapshot since this picker started."""
-        return self._ads.acknowledged_generation > 0
+        """Whether Envoy has had a whole snapshot since this picker started. What it refuses of it holds up nothing else."""
+        return self._ads.started
 
     @property
     def generation(self) -> int:

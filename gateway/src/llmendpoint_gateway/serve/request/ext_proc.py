@@ -116,6 +116,8 @@ class Picker:
         if isinstance(name, Rejected):
             self._answers.give(stream, request, name, start)
             return
+        if isinstance(name, Meant) and isinstance(who := request.head.who, Identity) and who.key:
+            request = request.by(who.caller_at(name.key.partition("/")[0]))
         decision = self._placement.place(name, self._clock(), request.caller, request.print_, request.prompt)
         if isinstance(decision, Picked) or not self._held.hold(stream, request, name, decision):
             self._answers.give(stream, request, decision, start)

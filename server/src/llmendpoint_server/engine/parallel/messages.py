@@ -26,6 +26,8 @@ from llmendpoint_server.protocol import Configure
 _FRAME = struct.Struct("=II")
 PAGES = struct.Struct("=QQ")
 """The body of `Kind.PAGES`: how many pages a backend has, and the tokens of one."""
+ROOM = struct.Struct("=QQQ")
+"""The body of `Kind.ROOM`: the most rows and tokens of a step, and the tokens of the longest sequence."""
 COUNT = struct.Struct("=I")
 """The body of `Kind.RAISED`."""
 ALIKE_SECONDS = 10.0
@@ -52,6 +54,8 @@ class Kind(enum.IntEnum):
     """from a rank: the step raised, after so many collectives (`COUNT`)"""
     GO_ON = 8
     """to a rank, after RAISED: it raised here and on all other ranks alike"""
+    ROOM = 9
+    """to a rank: make room in the backend for the largest steps"""
 
 
 class Join(msgspec.Struct, frozen=True):

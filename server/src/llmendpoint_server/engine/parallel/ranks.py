@@ -27,6 +27,7 @@ from llmendpoint_server.engine.parallel.messages import (
     ALIKE_SECONDS,
     COUNT,
     PAGES,
+    ROOM,
     Failed,
     Join,
     Kind,
@@ -116,6 +117,12 @@ class Ranks:
             return backend
 
         return made
+
+    def reserve(self, backend: Backend, rows: int, tokens: int, longest: int) -> None:
+        """Make room for the largest steps here and on the other ranks. CUDA kernels are compiled for the width of the tables: a width that
+        comes later would hold all requests up."""
+        backend.reserve(rows, tokens, longest)
+        self._tell(Kind.ROOM, ROOM.pack(rows, tokens, longest))
 
     def together(self, batch: Batch, compute: Callable[[], torch.Tensor]) -> torch.Tensor:
         """Compute a step while the others do. A row of bad state raises before they know of it. Raises what the step raises if it

@@ -20,6 +20,7 @@ from llmendpoint_server.engine.parallel.messages import (
     ALIKE_SECONDS,
     COUNT,
     PAGES,
+    ROOM,
     Failed,
     Join,
     Kind,
@@ -72,6 +73,8 @@ def _compute(line: Line, prepared: Prepared, group: groups.Group) -> NoReturn:
                     raise RuntimeError(
                         f"its pages have {backend.cache.page_size} tokens and those of rank 0 have {page_size}: their logs say why"
                     )
+            case Kind.ROOM if backend is not None:
+                backend.reserve(*ROOM.unpack(body))
             case Kind.STEP if backend is not None:
                 _step(line, prepared.model, backend, steps.read(body), group)
             case Kind.LEAST:

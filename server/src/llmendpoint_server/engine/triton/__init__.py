@@ -33,8 +33,10 @@ def find(device: torch.device, dtype: torch.dtype) -> Operators | None:
 
 
 def can_launch_ahead(device: torch.device) -> bool:
-    """Whether a kernel may be launched before the one before it has ended: from Hopper on."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+    """Whether a kernel may be launched before the one before it has ended: from Hopper on. To torch, devices of AMD are CUDA devices too."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def stages(device: torch.device) -> Stages:
