@@ -13,22 +13,11 @@ from collections.abc import Sequence
 from gateway.tests.bounds import cpu_seconds
 from gateway.tests.harness import Gateway, running_gateway
 from gateway.tests.keys import put_key
-from tests.bench.bare_http import Connection, chat_request
+from tests.bench.bare_http import chat_request
+from tests.bench.gateway import client
 from tests.bench.results import Result, write
 
 ROUNDS, REQUESTS, CONCURRENT, BODY_BYTES = 7, 3000, 16, 1200
-
-
-async def client(port: int, request: bytes, requests: int) -> list[float]:
-    """Seconds of each of so many requests on one connection."""
-    connection, taken = await Connection.open(port), []
-    for _ in range(requests):
-        answer = await connection.ask(request)
-        if answer.status != 200:
-            raise RuntimeError(f"the answer was {answer.status}: {answer.body[:200]!r}")
-        taken.append(answer.seconds)
-    connection.close()
-    return taken
 
 
 async def measure(gateway: Gateway, request: bytes) -> tuple[float, float, float]:

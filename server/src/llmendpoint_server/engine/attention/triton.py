@@ -14,7 +14,7 @@ from llmendpoint_server.engine.attention.base import Backend, Rules, States
 from llmendpoint_server.engine.attention.cache import PAGE_SIZE, LayerCache, PagedCache
 from llmendpoint_server.engine.inputs import Inputs
 from llmendpoint_server.engine.step import Step
-from llmendpoint_server.engine.triton import can_launch_ahead
+from llmendpoint_server.engine.triton import DTYPES, can_launch_ahead
 
 try:
     from llmendpoint_server.engine.triton.decode import decode, split
@@ -25,7 +25,6 @@ try:
 except ImportError as error:
     missing = f"triton is not installed ({error})"
 
-DTYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
 LONGEST_HEAD = 256
 
 

@@ -1,6 +1,6 @@
-"""The operators of fused modules on CUDA, as Triton kernels, which are compiled when they are first called.
+"""Triton kernels for CUDA, which are compiled when they are first called.
 
-`find` alone is for other folders. The modules beside this one import Triton, and not every torch has it.
+What is in this module serves without Triton, too. The modules beside it import Triton, and not every torch has it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from llmendpoint_server.engine.sampling import static
 from llmendpoint_server.engine.sampling.static import Stages
 
 DTYPES = frozenset({torch.float32, torch.float16, torch.bfloat16})
+"""What the kernels compute in."""
 
 
 def find(device: torch.device, dtype: torch.dtype) -> Operators | None:

@@ -6,7 +6,6 @@ the parts up. How many parts a sequence has depends on its length alone, on the 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +16,14 @@ from triton.language.extra import cuda
 
 from llmendpoint_server.engine.attention.base import Rules
 from llmendpoint_server.engine.attention.cache import LayerCache
-from llmendpoint_server.engine.triton.shapes import SMALLEST_TILE, heads_together, launched, padded, precision
+from llmendpoint_server.engine.triton.shapes import (
+    SMALLEST_TILE,
+    heads_together,
+    launched,
+    padded,
+    precision,
+    score_scale,
+)
 
 BLOCK_KEYS = 128
 """Keys that a program loads at a time. 128 keys, 4 warps and 2 stages read 90 % of an H200's bandwidth, 64 keys and 3 stages 79 %."""
@@ -187,7 +193,7 @@ def decode(
     assert out.is_contiguous()
     # A sink is no Python number: a tensor of any kind stands for it where there is none.
     sinks = lengths if rules.sinks is None else rules.sinks
-    scale = rules.scale if rules.softcap is not None else rules.scale * math.log2(math.e)
+    scale = score_scale(rules)
     partial = torch.empty(
         rows * heads * how.parts * (value_dim + 2), dtype=torch.float32, device=query.device
     )

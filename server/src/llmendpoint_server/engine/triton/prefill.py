@@ -6,8 +6,6 @@ all of them.
 
 from __future__ import annotations
 
-import math
-
 import torch
 import triton
 import triton.language as tl
@@ -15,7 +13,13 @@ import triton.language as tl
 from llmendpoint_server.engine.attention.base import Rules
 from llmendpoint_server.engine.attention.cache import LayerCache
 from llmendpoint_server.engine.triton.decode import _tanh
-from llmendpoint_server.engine.triton.shapes import SMALLEST_TILE, heads_together, padded, precision
+from llmendpoint_server.engine.triton.shapes import (
+    SMALLEST_TILE,
+    heads_together,
+    padded,
+    precision,
+    score_scale,
+)
 
 BLOCK_ROWS = 128
 """Rows of a program's tile: queries times the heads of a group."""
@@ -175,7 +179,7 @@ def prefill(
     block_queries = max(BLOCK_ROWS // group_padded, SMALLEST_TILE // group_padded, 1)
     sinks = lengths if rules.sinks is None else rules.sinks
     rows = len(lengths)
-    scale = rules.scale if rules.softcap is not None else rules.scale * math.log2(math.e)
+    scale = score_scale(rules)
     assert query.stride(2) == 1
     assert out.is_contiguous()
     wide = padded(max(layer.key_dim, layer.value_dim)) > 128 or query.dtype is torch.float32

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 import triton
+
+from llmendpoint_server.engine.attention.base import Rules
 
 SMALLEST_TILE = 16
 """Rows, columns and depth of a product of tiles."""
@@ -24,6 +27,11 @@ def heads_together(group: int) -> int:
 def precision(dtype: torch.dtype) -> str:
     """How products of float32 are computed: exactly, not by the ten bits of tf32."""
     return "ieee" if dtype is torch.float32 else "tf32"
+
+
+def score_scale(rules: Rules) -> float:
+    """What the kernels multiply scores with: they are powers of 2 from then on, or after the cap if there is one."""
+    return rules.scale if rules.softcap is not None else rules.scale * math.log2(math.e)
 
 
 def launched(ahead: bool) -> dict[str, Any]:
